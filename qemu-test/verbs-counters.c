@@ -316,6 +316,65 @@ static void a_response_that_cannot_be_stored_leaves_nothing(void)
 	usual_cntr();
 }
 
+static void an_offset_is_of_one_context(void)
+{
+	struct kfabric_ib_comp_cntr_resp resp;
+	struct ibv_context *first = device;
+
+	make((struct wanted) { .resp = &resp });
+	device = ibv_open_device(first->device);
+	expect(device, "open_device");
+	expect(!map_of(resp.mmap_offset, PROT_READ) && errno == EINVAL, "a mapping");
+	expect(!ibv_close_device(device), "close_device");
+	device = first;
+	expect(map_of(resp.mmap_offset, PROT_READ), "mmap: %s", strerror(errno));
+}
+
+static void *use_counters(void *seed)
+{
+	unsigned int state = (unsigned long)seed;
+	long long until = now() + 2000;
+
+	while (now() < until) {
+		struct kfabric_ib_comp_cntr_resp resp;
+		__u32 handle = rand_r(&state) % 16, cntr;
+		volatile __u64 *values;
+		struct ibv_qp qp = { .handle = rand_r(&state) % 4 };
+		__u64 got;
+
+		if (create((struct wanted) { .resp = &resp }, &cntr))
+			continue;
+		values = map_of(resp.mmap_offset, PROT_READ);
+		/* Handles of other threads, and of none. */
+		change(handle, ENTRY_COMP, OP_INC, 1);
+		attach(&qp, handle, rand_r(&state) % 64);
+		try_read(handle, ENTRY_ERR, &got);
+		destroy(handle);
+		if (values) {
+			got = values[0];
+			munmap((void *)values, PAGE);
+		}
+		destroy(cntr);
+	}
+	return NULL;
+}
+
+static void threads_use_counters_at_once(void)
+{
+	pthread_t threads[4];
+	unsigned long i;
+
+	ends(IBV_QPT_RC);
+	for (i = 0; i < 4; i++)
+		expect(!pthread_create(&threads[i], NULL, use_counters, (void *)(i + 1)),
+		       "pthread_create");
+	for (i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	connect_ends(7);
+	send_one(IBV_WR_RDMA_WRITE, 64, IBV_SEND_SIGNALED);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+}
+
 static void unmap(int number)
 {
 	(void)number;
@@ -359,6 +418,8 @@ static const struct test tests[] = {
 	TEST(so_many_counters_and_no_more),
 	TEST(arguments_that_are_not_known_are_refused),
 	TEST(a_response_that_cannot_be_stored_leaves_nothing),
+	TEST(an_offset_is_of_one_context),
+	TEST(threads_use_counters_at_once),
 };
 
 int main(int argc, char **argv)

@@ -478,6 +478,48 @@ static void a_flow_needs_cap_net_raw(void)
 	make_flow(&flow);
 }
 
+static void *use_flows(void *seed)
+{
+	unsigned int state = (unsigned long)seed;
+	long long until = now() + 2000;
+
+	while (now() < until) {
+		__u32 handle = rand_r(&state) % 16, counters = rand_r(&state) % 16, own;
+		union flow flow = flow_of(b.qp);
+		__u64 values[VALUES];
+
+		/* Handles of other threads, and of none. */
+		if (!create_counters(&own))
+			counters = own;
+		attach_point(counters, NO_FLOW, PACKETS, 0);
+		attach_point(rand_r(&state) % 16, handle, BYTES, 1);
+		count_into(&flow, counters);
+		if (rand_r(&state) % 2)
+			flow.create.flow_attr.num_of_specs = flow.create.flow_attr.size = 0;
+		create_flow(&flow, &own);
+		attach_point(counters, own, PACKETS, 2);
+		read_counters(counters, values, VALUES, 0);
+		destroy_flow(rand_r(&state) % 2 ? own : handle);
+		destroy_counters(counters);
+		destroy_counters(handle);
+	}
+	return NULL;
+}
+
+static void threads_use_flows_at_once(void)
+{
+	pthread_t threads[4];
+	unsigned long i;
+
+	pair(IBV_QPT_UD);
+	for (i = 0; i < 4; i++)
+		expect(!pthread_create(&threads[i], NULL, use_flows, (void *)(i + 1)),
+		       "pthread_create");
+	datagrams(50);
+	for (i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+}
+
 static const struct test tests[] = {
 	TEST(a_static_point_counts_with_a_flow),
 	TEST(a_dynamic_point_counts_on_a_live_flow),
@@ -497,6 +539,7 @@ static const struct test tests[] = {
 	TEST(rules_that_cannot_be_compared_are_refused),
 	TEST(a_connection_has_no_flows),
 	TEST(a_flow_needs_cap_net_raw),
+	TEST(threads_use_flows_at_once),
 };
 
 int main(int argc, char **argv)
