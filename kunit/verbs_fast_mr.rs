@@ -421,7 +421,7 @@ mod tests {
         ] {
             ensure_eq!(stage(1, SIZE, 0, 10), Ok(()));
             ensure_eq!(stage(count, size, offset, len), Err(EINVAL));
-            // What was mapped before is gone.
+            // The pages that were mapped before are gone.
             ensure_eq!(caller.register(1, ALL), Err(BadKey));
         }
         ensure_eq!(stage(2, SIZE, 1, 2 * PAGE_SIZE as u64 - 1), Ok(()));

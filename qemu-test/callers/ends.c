@@ -263,10 +263,10 @@ bool done_with(struct note *note, enum ib_wc_status status)
 /** has_event - whether an end gets this event */
 bool has_event(struct end *end, enum ib_event_type event)
 {
-	int left = PATIENCE * 100;
+	int left = PATIENCE * 20;
 
 	while (!test_bit(event, &end->events) && --left)
-		msleep(10);
+		msleep(50);
 	return left;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is refused of fast registration.
+ * Errors of fast registration.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt

@@ -197,7 +197,7 @@ static int datagrams(struct pair *pair)
 	struct note *sent, *received;
 	struct rdma_ah_attr attr;
 	struct ib_ud_wr wr;
-	DEFINE_SPINLOCK(lock);
+	static DEFINE_SPINLOCK(lock);
 	struct ib_ah *ah;
 	int i;
 
