@@ -229,8 +229,8 @@ impl Ring {
         !self.issuing && !self.reaping
     }
 
-    /// Whether the next work request has to wait until it is the head, which it is not yet, or is
-    /// now.
+    /// Whether there is a work request to be issued next, at `index`, that is issued only when it is
+    /// the head.
     fn next_waits_for_head(&self, index: usize) -> bool {
         let slot = self.slots.get(index);
         self.issued != self.tail && slot.is_some_and(|slot| slot.request.waits_for_head())
@@ -529,8 +529,8 @@ impl SendQueue {
         reaped
     }
 
-    /// Whether a work request that had to wait for it is the head now. The task that has taken the
-    /// last one before it issues it. Any context.
+    /// Whether the next work request had to wait until it is the head, and is. The task that has
+    /// taken the one before it from the ring issues it. Any context.
     pub(super) fn is_due(&self) -> bool {
         let ring = self.ring.lock();
         ring.issued == ring.head && ring.next_waits_for_head(self.index(ring.issued))
