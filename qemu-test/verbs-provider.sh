@@ -63,6 +63,32 @@ provided() {
 	done
 }
 
+# provided_pairs: programs of Debian at both ends.
+provided_pairs() {
+	local ga gb way
+	ga=$(gid kf0 192.0.2.1)
+	gb=$(gid kf1 192.0.2.2)
+	for way in '' -e; do
+		pair "provider: ibv_rc_pingpong $way" tcp_on_b \
+			debian b ibv_rc_pingpong -d kf1 -g "$gb" -s 4096 -n "$times" -c $way -- \
+			debian a ibv_rc_pingpong -d kf0 -g "$ga" -s 4096 -n "$times" -c $way 192.0.2.2
+		pair "provider: ibv_srq_pingpong $way" tcp_on_b \
+			debian b ibv_srq_pingpong -d kf1 -g "$gb" -n "$times" -q 4 -r 64 $way -- \
+			debian a ibv_srq_pingpong -d kf0 -g "$ga" -n "$times" -q 4 -r 64 $way 192.0.2.2
+		pair "provider: ibv_ud_pingpong $way" tcp_on_b \
+			debian b ibv_ud_pingpong -d kf1 -g "$gb" -s 1024 -n "$times" $way -- \
+			debian a ibv_ud_pingpong -d kf0 -g "$ga" -s 1024 -n "$times" $way 192.0.2.2
+	done
+	for way in send_lat write_bw read_lat atomic_bw; do
+		pair "provider: ib_$way" tcp_on_b \
+			debian b "ib_$way" -d kf1 -x "$gb" -n 100 -F -- \
+			debian a "ib_$way" -d kf0 -x "$ga" -n 100 -F 192.0.2.2
+	done
+	pair "provider: rping" cm_on_b \
+		debian b rping -s -a 192.0.2.2 -C 5 -S 4096 -V -- \
+		debian a rping -c -a 192.0.2.2 -I 192.0.2.1 -C 5 -S 4096 -V
+}
+
 # with_provider: the module is loaded without a parameter.
 with_provider() {
 	local test
@@ -91,9 +117,8 @@ with_provider() {
 	provided verbs-qps $(debian a /tmp/verbs-qps --list)
 	# shellcheck disable=SC2046
 	provided verbs-transfers $(debian a /tmp/verbs-transfers --list | grep -v largest)
-	check "provider: programs with QPs are killed" killed
 	on b rdma link add kf1 type kfabric netdev vb
-	between "provider" kf0 kf1 "$(gid kf0 192.0.2.1)" "$(gid kf1 192.0.2.2)"
+	provided_pairs
 	delete kf1
 	delete
 	umount "$drivers" "$providers"

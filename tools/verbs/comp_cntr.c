@@ -15,12 +15,9 @@
 
 #include "kfabric.h"
 
-static_assert((int)KFABRIC_IB_COMP_CNTR_UNIT_WRS == IBV_COMP_CNTR_TYPE_WRS &&
-	      (int)KFABRIC_IB_COMP_CNTR_UNIT_BYTES ==
-	      IBV_COMP_CNTR_TYPE_BYTES, "units");
-
-/* Whether objects of a device that has gone are destroyed without an error. */
-extern bool verbs_allow_disassociate_destroy;
+static_assert(IBV_COMP_CNTR_TYPE_WRS == (int)KFABRIC_IB_COMP_CNTR_UNIT_WRS &&
+	      IBV_COMP_CNTR_TYPE_BYTES ==
+	      (int)KFABRIC_IB_COMP_CNTR_UNIT_BYTES, "units");
 
 /**
  * struct kf_comp_cntr - a completion counter

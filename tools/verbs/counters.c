@@ -8,8 +8,8 @@
 
 #include "kfabric.h"
 
-static_assert((int)KFABRIC_IB_COUNTER_PACKETS == IBV_COUNTER_PACKETS &&
-	      (int)KFABRIC_IB_COUNTER_BYTES == IBV_COUNTER_BYTES,
+static_assert(IBV_COUNTER_PACKETS == (int)KFABRIC_IB_COUNTER_PACKETS &&
+	      IBV_COUNTER_BYTES == (int)KFABRIC_IB_COUNTER_BYTES,
 	      "what a counter counts");
 
 static struct verbs_counters *to_vcounters(struct ibv_counters *counters)

@@ -49,7 +49,7 @@ struct ibv_mr *kf_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	if (!vmr)
 		return NULL;
 	ret = ibv_cmd_reg_mr(pd, addr, length, iova, access, vmr, &cmd,
-			   sizeof(cmd), &resp, sizeof(resp));
+			     sizeof(cmd), &resp, sizeof(resp));
 	if (ret) {
 		free(vmr);
 		errno = ret;
@@ -69,7 +69,7 @@ struct ibv_mr *kf_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 	if (!vmr)
 		return NULL;
 	ret = ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, vmr,
-				  NULL);
+				    NULL);
 	if (ret) {
 		free(vmr);
 		errno = ret;
