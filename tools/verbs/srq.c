@@ -20,7 +20,7 @@ struct ibv_srq *kf_create_srq(struct ibv_pd *pd,
 	if (!srq)
 		return NULL;
 	ret = ibv_cmd_create_srq(pd, srq, attr, &cmd, sizeof(cmd), &resp,
-			       sizeof(resp));
+				 sizeof(resp));
 	if (ret) {
 		free(srq);
 		errno = ret;
