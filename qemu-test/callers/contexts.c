@@ -116,7 +116,7 @@ static void interrupted(struct irq_work *work)
 static int hard_irq(struct pair *pair)
 {
 	struct interrupt irq = {
-		.work = IRQ_WORK_INIT_HARD(interrupted),
+		.work = IRQ_WORK_INIT(interrupted),
 		.pair = pair,
 	};
 	int i;
