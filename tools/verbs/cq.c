@@ -36,10 +36,15 @@ void kf_cq_unlock(struct kf_cq *cq)
 		pthread_spin_unlock(&cq->lock);
 }
 
-/* The counts of the ring, which the kernel and the program share. */
+/*
+ * The end of the entries that wait. When the device has gone, its memory may read as
+ * zeros, and none waits.
+ */
 static uint64_t kf_ring_tail(const struct kf_cq *cq)
 {
-	return __atomic_load_n(&cq->ring->tail, __ATOMIC_ACQUIRE);
+	uint64_t tail = __atomic_load_n(&cq->ring->tail, __ATOMIC_ACQUIRE);
+
+	return tail - cq->head <= (uint64_t)cq->mask + 1 ? tail : cq->head;
 }
 
 static void kf_ring_set_head(const struct kf_cq *cq)
