@@ -30,6 +30,21 @@ int kfib_alloc_ucontext(struct ib_ucontext *ibucontext, struct ib_udata *udata)
 	return 0;
 }
 
+/**
+ * kfib_query_ucontext - a program asks for the context that its file has already
+ * @ibucontext: the context
+ * @attrs: the program's call
+ *
+ * The core has answered; a driver without this function would refuse the call.
+ *
+ * Return: 0.
+ */
+int kfib_query_ucontext(struct ib_ucontext *ibucontext,
+			struct uverbs_attr_bundle *attrs)
+{
+	return 0;
+}
+
 /** kfib_dealloc_ucontext - the program has closed it, and has no objects */
 void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
 {

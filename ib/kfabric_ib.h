@@ -244,6 +244,8 @@ void kfib_stats_exit(void);
 /* context.c */
 int kfib_alloc_ucontext(struct ib_ucontext *ibucontext,
 			struct ib_udata *udata);
+int kfib_query_ucontext(struct ib_ucontext *ibucontext,
+			struct uverbs_attr_bundle *attrs);
 void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext);
 void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext);
 struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata);

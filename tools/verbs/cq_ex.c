@@ -104,9 +104,11 @@ struct ibv_cq_ex *kf_create_cq_ex(struct ibv_context *context,
 {
 	struct ibv_cq_init_attr_ex wanted = *attr;
 	struct ibv_cq_ex *cq_ex;
+	bool single = false;
 	struct kf_cq *cq;
 
-	if (!check_comp_mask(attr->comp_mask, IBV_CQ_INIT_ATTR_MASK_FLAGS) ||
+	if (!check_comp_mask(attr->comp_mask, IBV_CQ_INIT_ATTR_MASK_FLAGS |
+			     IBV_CQ_INIT_ATTR_MASK_PD) ||
 	    !check_comp_mask(attr->wc_flags, IBV_WC_STANDARD_FLAGS)) {
 		errno = EOPNOTSUPP;
 		return NULL;
@@ -119,10 +121,17 @@ struct ibv_cq_ex *kf_create_cq_ex(struct ibv_context *context,
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) {
+		errno = kf_parent_is_single(attr->parent_domain, &single);
+		if (errno)
+			return NULL;
+		wanted.comp_mask &= ~IBV_CQ_INIT_ATTR_MASK_PD;
+	}
 	cq = kf_cq_create(context, &wanted);
 	if (!cq)
 		return NULL;
-	cq->single = wanted.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	cq->single = single ||
+		     wanted.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	cq_ex = &cq->vcq.cq_ex;
 	cq_ex->start_poll = kf_start_poll;
 	cq_ex->next_poll = kf_next_poll;

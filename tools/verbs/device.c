@@ -3,6 +3,7 @@
  * The driver as libibverbs knows it, devices, and what a program has of one.
  */
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -44,7 +45,9 @@ static void kf_free_context(struct ibv_context *ibctx)
 }
 
 static const struct verbs_context_ops kf_context_ops = {
+	.alloc_parent_domain = kf_alloc_parent_domain,
 	.alloc_pd = kf_alloc_pd,
+	.alloc_td = kf_alloc_td,
 	.attach_counters_point_flow = kf_attach_counters,
 	.create_ah = kf_create_ah,
 	.create_counters = kf_create_counters,
@@ -55,6 +58,7 @@ static const struct verbs_context_ops kf_context_ops = {
 	.create_qp_ex = kf_create_qp_ex,
 	.create_srq = kf_create_srq,
 	.dealloc_pd = kf_dealloc_pd,
+	.dealloc_td = kf_dealloc_td,
 	.dereg_mr = kf_dereg_mr,
 	.destroy_ah = kf_destroy_ah,
 	.destroy_counters = kf_destroy_counters,
@@ -63,6 +67,8 @@ static const struct verbs_context_ops kf_context_ops = {
 	.destroy_qp = kf_destroy_qp,
 	.destroy_srq = kf_destroy_srq,
 	.free_context = kf_free_context,
+	.import_mr = kf_import_mr,
+	.import_pd = kf_import_pd,
 	.modify_qp = kf_modify_qp,
 	.modify_srq = kf_modify_srq,
 	.poll_cq = kf_poll_cq,
@@ -78,6 +84,8 @@ static const struct verbs_context_ops kf_context_ops = {
 	.reg_mr = kf_reg_mr,
 	.req_notify_cq = ibv_cmd_req_notify_cq,
 	.resize_cq = kf_resize_cq,
+	.unimport_mr = kf_unimport_mr,
+	.unimport_pd = kf_unimport_pd,
 #if KF_HAVE_COMP_CNTR
 	.create_comp_cntr = kf_create_comp_cntr,
 	.destroy_comp_cntr = kf_destroy_comp_cntr,
@@ -92,25 +100,47 @@ static const struct verbs_context_ops kf_context_ops = {
 #endif
 };
 
-static struct verbs_context *kf_alloc_context(struct ibv_device *device,
-					      int cmd_fd, void *private_data)
+static struct verbs_context *
+kf_make_context(struct ibv_device *device, int cmd_fd,
+		int (*command)(struct verbs_context *context))
 {
 	/* There is nothing to keep beside what libibverbs keeps. */
 	struct {
 		struct verbs_context ibctx;
 	} *context;
+	int ret;
 
 	context = verbs_init_and_alloc_context(device, cmd_fd, context, ibctx,
 					       KFABRIC_IB_DRIVER_ID);
 	if (!context)
 		return NULL;
-	if (kf_cmd_get_context(&context->ibctx)) {
+	ret = command(&context->ibctx);
+	if (ret) {
 		verbs_uninit_context(&context->ibctx);
 		free(context);
+		errno = ret;
 		return NULL;
 	}
 	verbs_set_ops(&context->ibctx, &kf_context_ops);
 	return &context->ibctx;
+}
+
+static struct verbs_context *kf_alloc_context(struct ibv_device *device,
+					      int cmd_fd, void *private_data)
+{
+	return kf_make_context(device, cmd_fd, kf_cmd_get_context);
+}
+
+static int kf_cmd_query_context(struct verbs_context *context)
+{
+	return ibv_cmd_query_context(&context->context, NULL);
+}
+
+/* The context of the file exists already. */
+static struct verbs_context *kf_import_context(struct ibv_device *device,
+					       int cmd_fd)
+{
+	return kf_make_context(device, cmd_fd, kf_cmd_query_context);
 }
 
 static struct verbs_device *kf_alloc_device(struct verbs_sysfs_dev *sysfs_dev)
@@ -141,6 +171,7 @@ static const struct verbs_device_ops kf_device_ops = {
 	.alloc_device = kf_alloc_device,
 	.uninit_device = kf_uninit_device,
 	.alloc_context = kf_alloc_context,
+	.import_context = kf_import_context,
 };
 
 static __attribute__((constructor)) void kf_register_driver(void)

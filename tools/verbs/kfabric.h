@@ -103,15 +103,27 @@ static inline struct kf_qp *to_kf_qp_ex(struct ibv_qp_ex *qp)
 	return container_of(qp, struct kf_qp, vqp.qp_ex);
 }
 
-/* memory.c */
+/* domain.c */
 struct ibv_pd *kf_alloc_pd(struct ibv_context *context);
 int kf_dealloc_pd(struct ibv_pd *pd);
+struct ibv_td *kf_alloc_td(struct ibv_context *context,
+			   struct ibv_td_init_attr *attr);
+int kf_dealloc_td(struct ibv_td *td);
+struct ibv_pd *kf_alloc_parent_domain(struct ibv_context *context,
+				      struct ibv_parent_domain_init_attr *attr);
+int kf_parent_is_single(struct ibv_pd *pd, bool *single);
+struct ibv_pd *kf_import_pd(struct ibv_context *context, uint32_t handle);
+void kf_unimport_pd(struct ibv_pd *pd);
+
+/* memory.c */
 struct ibv_mr *kf_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			 uint64_t iova, int access);
 struct ibv_mr *kf_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 				size_t length, uint64_t iova, int fd,
 				int access);
 int kf_dereg_mr(struct verbs_mr *vmr);
+struct ibv_mr *kf_import_mr(struct ibv_pd *pd, uint32_t handle);
+void kf_unimport_mr(struct ibv_mr *mr);
 struct ibv_ah *kf_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
 int kf_destroy_ah(struct ibv_ah *ah);
 

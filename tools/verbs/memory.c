@@ -1,41 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Protection domains, memory regions and address handles.
+ * Memory regions and address handles.
  */
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "kfabric.h"
-
-struct ibv_pd *kf_alloc_pd(struct ibv_context *context)
-{
-	struct ib_uverbs_alloc_pd_resp resp;
-	struct ibv_alloc_pd cmd;
-	struct ibv_pd *pd;
-	int ret;
-
-	pd = calloc(1, sizeof(*pd));
-	if (!pd)
-		return NULL;
-	ret = ibv_cmd_alloc_pd(context, pd, &cmd, sizeof(cmd), &resp,
-			       sizeof(resp));
-	if (ret) {
-		free(pd);
-		errno = ret;
-		return NULL;
-	}
-	return pd;
-}
-
-int kf_dealloc_pd(struct ibv_pd *pd)
-{
-	int ret = ibv_cmd_dealloc_pd(pd);
-
-	if (!ret)
-		free(pd);
-	return ret;
-}
 
 struct ibv_mr *kf_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			 uint64_t iova, int access)
@@ -85,6 +56,32 @@ int kf_dereg_mr(struct verbs_mr *vmr)
 	if (!ret)
 		free(vmr);
 	return ret;
+}
+
+/*
+ * A region of another context of the same file: what the kernel tells of it. The
+ * program knows its address, not the kernel.
+ */
+struct ibv_mr *kf_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	struct verbs_mr *vmr;
+	int ret;
+
+	vmr = calloc(1, sizeof(*vmr));
+	if (!vmr)
+		return NULL;
+	ret = ibv_cmd_query_mr(pd, vmr, handle);
+	if (ret) {
+		free(vmr);
+		errno = ret;
+		return NULL;
+	}
+	return &vmr->ibv_mr;
+}
+
+void kf_unimport_mr(struct ibv_mr *mr)
+{
+	free(verbs_get_mr(mr));
 }
 
 struct ibv_ah *kf_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
