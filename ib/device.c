@@ -156,6 +156,7 @@ static const struct ib_device_ops kfib_device_ops = {
 	.query_port = kfib_query_port,
 	.query_qp = kfib_query_qp,
 	.query_srq = kfib_query_srq,
+	.query_ucontext = kfib_query_ucontext,
 	.read_comp_cntr = kfib_read_comp_cntr,
 	.read_counters = kfib_read_counters,
 	.reg_user_mr = kfib_reg_user_mr,
