@@ -120,11 +120,12 @@ callers() { "$KF_TOP/scripts/callers" "$part_flavour" 2>"$KF_LOG_DIR/build-calle
 
 verbs_provider() { "$KF_TOP/scripts/verbs-provider" "$1" 2>"$KF_LOG_DIR/build-verbs_provider-$1.log"; }
 
-# verbs_program NAME [ARGUMENT]...: a verbs program in C, qemu-test/NAME.c.
+# verbs_program NAME [ARGUMENT]...: a verbs program in C, qemu-test/NAME.c; NAME-by-name is another
+# program of the same source.
 verbs_program() {
 	"$KF_TOP/scripts/inside" -C "$KF_TOP" clang -O2 -Wall -Wextra -Werror \
-		-o "$KF_BUILD/$1" "qemu-test/$1.c" "${@:2}" -libverbs 2>"$KF_LOG_DIR/build-verbs_program-$1.log" &&
-		printf '%s\n' "$KF_BUILD/$1"
+		-o "$KF_BUILD/$1" "qemu-test/${1%-by-name}.c" "${@:2}" -libverbs \
+		2>"$KF_LOG_DIR/build-verbs_program-$1.log" && printf '%s\n' "$KF_BUILD/$1"
 }
 
 # need VARIABLE BUILD [ARGUMENT]...: what a build prints, in a variable. A build that fails ends the
@@ -300,10 +301,13 @@ part_verbs() {
 	need caller callers
 	need bin tools
 	need provider verbs_provider 56
-	need program verbs_program verbs-provider -Itools/verbs "$provider/libkfabric.so.1" \
-		-Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs
-	programs=(--put "$program" --put "$provider/libkfabric.so.1:libkfabric.so.1"
+	programs=(--put "$provider/libkfabric.so.1:libkfabric.so.1"
 		--put "$KF_TOP/qemu-test/verbs-provider.sh:verbs-provider.sh")
+	for name in verbs-provider verbs-mapped verbs-{counters,counted,flows}-by-name; do
+		need program verbs_program "$name" -DBY_NAME -Itools/verbs "$provider/libkfabric.so.1" \
+			-Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs
+		programs+=(--put "$program")
+	done
 	# A mirror may not have that rdma-core any more.
 	if newer=$(verbs_provider 65); then
 		programs+=(--put "$newer/libkfabric.so.1:libkfabric-65.so.1")

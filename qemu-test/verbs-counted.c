@@ -7,7 +7,7 @@
  *	verbs-counted --list
  */
 
-#include "verbs-ioctl.h"
+#include "verbs-counting.h"
 
 static const __u32 bytes = KFABRIC_IB_COMP_CNTR_UNIT_BYTES;
 static const __u32 wrs = KFABRIC_IB_COMP_CNTR_UNIT_WRS;

@@ -16,29 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "verbs-ioctl.h"
+#include "verbs-counting.h"
 
-#define PAGE	4096
 #define ANY	(~0ull)
-
-static volatile __u64 *map_of(__u64 offset, int prot)
-{
-	void *map = mmap(NULL, PAGE, prot, MAP_SHARED, device->cmd_fd, offset);
-
-	return map == MAP_FAILED ? NULL : map;
-}
-
-/* The values of a new counter in mapped memory. */
-static volatile __u64 *mapped(__u32 *cntr)
-{
-	struct kfabric_ib_comp_cntr_resp resp;
-	volatile __u64 *values;
-
-	*cntr = make((struct wanted) { .resp = &resp });
-	values = map_of(resp.mmap_offset, PROT_READ);
-	expect(values, "mmap: %s", strerror(errno));
-	return values;
-}
 
 static struct buffer va(void *at)
 {

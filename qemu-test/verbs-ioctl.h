@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The calls of completion counters, counters and flows by ioctl, for programs on a
- * system whose rdma-core does not have them. The numbers are those of
- * include/uapi/rdma/ib_user_ioctl_cmds.h of Linux 7.3.
- *
- * A call returns 0 or an error number.
+ * The calls of completion counters, counters and flows by ioctl, without a provider
+ * that has them. The numbers are those of include/uapi/rdma/ib_user_ioctl_cmds.h of
+ * Linux 7.3. Included by verbs-counting.h.
  */
 #ifndef VERBS_IOCTL_H
 #define VERBS_IOCTL_H
 
-#include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/ib_user_ioctl_verbs.h>
-#include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
-#include <sys/ioctl.h>
-
-#include "../include/uapi/rdma/kfabric-abi.h"
-#include "verbs-ends.h"
 
 enum {
 	OBJECT_COMP_CNTR = 19,
@@ -29,30 +20,6 @@ enum {
 	COMP_CNTR_MODIFY,
 	COMP_CNTR_READ,
 };
-
-enum { ENTRY_COMP, ENTRY_ERR };
-enum { OP_SET, OP_INC };
-enum {
-	OP_SEND = 1,
-	OP_RECV = 2,
-	OP_RDMA_READ = 4,
-	OP_REMOTE_RDMA_READ = 8,
-	OP_RDMA_WRITE = 16,
-	OP_REMOTE_RDMA_WRITE = 32,
-	OP_ALL = 63,
-};
-
-/* struct ib_uverbs_buffer_desc. */
-struct buffer {
-	__u32 type;
-	__s32 fd;
-	__u32 flags;
-	__u32 optional_flags;
-	__aligned_u64 addr;
-	__aligned_u64 length;
-};
-
-enum { BUFFER_DMABUF, BUFFER_VA };
 
 #define ATTRS	8
 
@@ -104,13 +71,6 @@ static inline int run(union call *call)
 	return ioctl(device->cmd_fd, RDMA_VERBS_IOCTL, &call->hdr) ? errno : 0;
 }
 
-/* What a new completion counter is to be; nothing is usual. */
-struct wanted {
-	const __u32 *unit;
-	const struct buffer *comp, *err;
-	struct kfabric_ib_comp_cntr_resp *resp;
-};
-
 static inline int create(struct wanted wanted, __u32 *cntr)
 {
 	union call call = begin(OBJECT_COMP_CNTR, COMP_CNTR_CREATE);
@@ -131,6 +91,27 @@ static inline int create(struct wanted wanted, __u32 *cntr)
 	ret = run(&call);
 	*cntr = call.hdr.attrs[0].data;
 	return ret;
+}
+
+/* Maps the values of a counter. */
+static inline volatile __u64 *map_of(__u64 offset, int prot)
+{
+	void *map = mmap(NULL, PAGE, prot, MAP_SHARED, device->cmd_fd, offset);
+
+	return map == MAP_FAILED ? NULL : map;
+}
+
+/* A new counter, and its values in mapped memory. */
+static inline volatile __u64 *mapped(__u32 *cntr)
+{
+	struct kfabric_ib_comp_cntr_resp resp;
+	int ret = create((struct wanted) { .resp = &resp }, cntr);
+	volatile __u64 *values;
+
+	expect(!ret, "create: %s", strerror(ret));
+	values = map_of(resp.mmap_offset, PROT_READ);
+	expect(values, "mmap: %s", strerror(errno));
+	return values;
 }
 
 static inline int destroy(__u32 cntr)
@@ -211,8 +192,6 @@ static inline int read_counters(__u32 counters, __u64 *values, __u32 count, __u6
 	return run(&call);
 }
 
-#define NO_FLOW	(~0u)
-
 static inline int attach_point(__u32 counters, __u32 flow, __u64 description, __u64 index)
 {
 	union call call = begin(UVERBS_OBJECT_COUNTERS, KFABRIC_IB_METHOD_COUNTERS_ATTACH);
@@ -223,45 +202,6 @@ static inline int attach_point(__u32 counters, __u32 flow, __u64 description, __
 	attr(&call, KFABRIC_IB_ATTR_COUNTERS_ATTACH_DESCRIPTION, 8, description);
 	attr(&call, KFABRIC_IB_ATTR_COUNTERS_ATTACH_INDEX, 8, index);
 	return run(&call);
-}
-
-/* A flow with its specifications. */
-union flow {
-	struct ib_uverbs_create_flow create;
-	__u8 room[sizeof(struct ib_uverbs_create_flow) +
-		  4 * sizeof(struct ib_uverbs_flow_spec_ipv6)];
-};
-
-static inline union flow flow_of(struct ibv_qp *qp)
-{
-	union flow flow = { .room = { 0 } };
-
-	flow.create.qp_handle = qp->handle;
-	flow.create.flow_attr.type = IBV_FLOW_ATTR_NORMAL;
-	flow.create.flow_attr.port = 1;
-	return flow;
-}
-
-static inline void spec(union flow *flow, const void *spec, __u32 size)
-{
-	struct ib_uverbs_flow_attr *at = &flow->create.flow_attr;
-	__u32 used = sizeof(flow->create) + at->size;
-
-	expect(used + size <= sizeof(flow->room), "too many specifications");
-	memcpy(flow->room + used, spec, size);
-	at->size += size;
-	at->num_of_specs++;
-}
-
-static inline void count_into(union flow *flow, __u32 counters)
-{
-	struct ib_uverbs_flow_spec_action_count count = {
-		.type = IBV_FLOW_SPEC_ACTION_COUNT,
-		.size = sizeof(count),
-		.handle = counters,
-	};
-
-	spec(flow, &count, sizeof(count));
 }
 
 static inline int create_flow(const union flow *flow, __u32 *handle)
@@ -286,73 +226,6 @@ static inline int destroy_flow(__u32 flow)
 
 	attr(&call, UVERBS_ATTR_DESTROY_FLOW_HANDLE, 0, flow);
 	return run(&call);
-}
-
-static inline void must(int ret, int wanted, const char *what)
-{
-	expect(ret == wanted, "%s: %s, not %s", what, ret ? strerror(ret) : "success",
-	       wanted ? strerror(wanted) : "success");
-}
-
-static inline __u32 make(struct wanted wanted)
-{
-	__u32 cntr;
-
-	must(create(wanted, &cntr), 0, "create");
-	return cntr;
-}
-
-static inline __u32 usual_cntr(void)
-{
-	return make((struct wanted) { 0 });
-}
-
-static inline __u64 value(__u32 cntr, __u32 entry)
-{
-	__u64 now;
-
-	must(try_read(cntr, entry, &now), 0, "read");
-	return now;
-}
-
-/* The counter has these values in the end. */
-static inline void counts(__u32 cntr, __u64 comp, __u64 err)
-{
-	long long until = now() + SECONDS * 1000;
-
-	while (value(cntr, ENTRY_COMP) != comp || value(cntr, ENTRY_ERR) != err)
-		expect(now() < until, "values %llu and %llu, not %llu and %llu",
-		       (unsigned long long)value(cntr, ENTRY_COMP),
-		       (unsigned long long)value(cntr, ENTRY_ERR), (unsigned long long)comp,
-		       (unsigned long long)err);
-	/* And no others. */
-	pause_ms(50);
-	expect(value(cntr, ENTRY_COMP) == comp && value(cntr, ENTRY_ERR) == err,
-	       "the values change once more");
-}
-
-static inline void must_attach(struct end *end, __u32 cntr, __u64 ops)
-{
-	must(attach(end->qp, cntr, ops), 0, "attach");
-}
-
-/* Both ends, which are not connected yet. */
-static inline void ends(enum ibv_qp_type type)
-{
-	make_end(&a, type, 0);
-	make_end(&b, type, 0);
-}
-
-/* A work request of a for b, with @len bytes. */
-static inline void send_one(enum ibv_wr_opcode opcode, __u32 len, int flags)
-{
-	struct ibv_sge one = sge(&a, 0, len);
-	struct ibv_send_wr send = wr(1, opcode, &one, 1);
-
-	remote(&send, &b, 0);
-	send.imm_data = htobe32(7);
-	send.send_flags = flags;
-	must_post(&a, &send);
 }
 
 #endif /* VERBS_IOCTL_H */

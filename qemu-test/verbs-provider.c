@@ -526,47 +526,81 @@ static void destroyed(void)
 	expect(!ibv_poll_cq(a.receives, 1, &wc), "an entry of the QP that is destroyed");
 }
 
-/* ibv_create_counters(3), ibv_create_flow(3): the module does not have them yet. */
+/* ibv_create_counters(3), ibv_attach_counters_point_flow(3): arguments that are not known. */
 static void counters(void)
 {
-	struct ibv_counters_init_attr init = { 0 };
-	struct {
-		struct ibv_flow_attr attr;
-		struct ibv_flow_spec_ipv4 ipv4;
-	} flow = {
-		.attr = { .size = sizeof(flow), .num_of_specs = 1, .port = 1 },
-		.ipv4 = { .type = IBV_FLOW_SPEC_IPV4, .size = sizeof(flow.ipv4) },
-	};
+	struct ibv_counters_init_attr init = { 0 }, unknown = { .comp_mask = 1 };
+	struct ibv_counter_attach_attr point = { .comp_mask = 1 };
+	struct ibv_counters *counters = ibv_create_counters(device, &init);
 
-	make_end(&a, IBV_QPT_UD, 0);
+	expect(counters, "no counters: %s", strerror(errno));
 	errno = 0;
-	expect(ibv_create_counters(device, &init) || errno == EOPNOTSUPP, "counters: %s",
+	expect(!ibv_create_counters(device, &unknown) && errno == EOPNOTSUPP, "a mask: %s",
 	       strerror(errno));
-	errno = 0;
-	expect(ibv_create_flow(a.qp, &flow.attr) || errno == EOPNOTSUPP, "a flow: %s",
-	       strerror(errno));
+	expect(ibv_attach_counters_point_flow(counters, &point, NULL) == EOPNOTSUPP,
+	       "a mask of a point");
+	expect(!ibv_destroy_counters(counters), "destroy_counters");
 }
 
-/* ibv_create_comp_cntr(3) by kfdv.h: the module does not have them yet. */
+/* Memory of the program that the library or the kernel refuses. */
+static void external(struct kfdv_memory_location bad, int error, const char *what)
+{
+	static __u64 word;
+	struct ibv_comp_cntr_init_attr init = { 0 };
+	struct kfdv_comp_cntr_init_attr attr = {
+		.flags = KFDV_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
+		.comp_cntr_ext_mem = { .ptr = (__u8 *)&word },
+		.err_cntr_ext_mem = bad,
+	};
+
+	errno = 0;
+	expect(!kfdv_create_comp_cntr(device, &init, &attr, sizeof(attr)) && errno == error,
+	       "%s: %s, not %s", what, strerror(errno), strerror(error));
+}
+
+/* ibv_create_comp_cntr(3) and kfdv.h: arguments that are wrong or not known. */
 static void comp_counters(void)
 {
-	struct kfdv_comp_cntr_init_attr external = {
-		.flags = KFDV_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
-	};
+	static __u64 words[2];
 	struct ibv_comp_cntr_init_attr init = { .type = IBV_COMP_CNTR_TYPE_BYTES };
-	struct ibv_comp_cntr_init_attr unknown = { .flags = 1 };
+	struct ibv_comp_cntr_init_attr unknown[] = { { .flags = 1 }, { .comp_mask = 1 },
+						     { .type = 2 } };
+	struct kfdv_comp_cntr_init_attr kfdv = { .flags = 2 };
+	struct kfdv_comp_cntr places;
+	struct ibv_qp_attach_comp_cntr_attr attach = { .comp_mask = 1 };
 	struct ibv_comp_cntr_caps caps;
+	struct ibv_comp_cntr *cntr;
+	__u32 i;
 
 	expect(kfdv_is_supported(device->device), "a device of kfabric");
-	errno = 0;
-	expect(ibv_create_comp_cntr(device, &init) || errno == EOPNOTSUPP, "a counter: %s",
-	       strerror(errno));
-	errno = ibv_query_comp_cntr_caps(device, &caps);
-	expect(!errno || errno == EOPNOTSUPP, "capabilities: %s", strerror(errno));
-	expect(!ibv_create_comp_cntr(device, &unknown) && errno == EOPNOTSUPP, "a flag");
-	expect(!kfdv_create_comp_cntr(device, &init, &external, sizeof(external)) &&
-	       errno == EINVAL, "external memory without an address: %s", strerror(errno));
-	expect(!kfdv_create_comp_cntr(device, &init, &external, 8) && errno == EINVAL, "a size");
+	for (i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+		errno = 0;
+		expect(!ibv_create_comp_cntr(device, &unknown[i]) && errno == EOPNOTSUPP,
+		       "attribute %u: %s", i, strerror(errno));
+	}
+	expect(!kfdv_create_comp_cntr(device, &init, &kfdv, sizeof(kfdv)) &&
+	       errno == EOPNOTSUPP, "a flag of kfdv.h");
+	kfdv.flags = 0;
+	expect(!kfdv_create_comp_cntr(device, &init, &kfdv, 8) && errno == EINVAL, "a size");
+	kfdv.comp_mask = 1;
+	expect(!kfdv_create_comp_cntr(device, &init, &kfdv, sizeof(kfdv)) && errno == EINVAL,
+	       "a mask of kfdv.h");
+	external((struct kfdv_memory_location) { 0 }, EINVAL, "no address");
+	external((struct kfdv_memory_location) { .ptr = (__u8 *)words + 12 }, EINVAL, "4 bytes");
+	external((struct kfdv_memory_location) { .ptr = (void *)(8ul << 40) }, EFAULT,
+		 "what is not mapped");
+	external((struct kfdv_memory_location) { .ptr = (__u8 *)words, .type = 2 }, EINVAL,
+		 "a type");
+	external((struct kfdv_memory_location) {
+			.type = KFDV_MEMORY_LOCATION_DMABUF, .dmabuf.fd = -1 }, EBADF, "no file");
+
+	cntr = ibv_create_comp_cntr(device, &init);
+	expect(cntr && cntr->context == device, "no counter: %s", strerror(errno));
+	expect(kfdv_query_comp_cntr(cntr, &places, 8) == EINVAL, "a size of what is queried");
+	expect(kfdv_query_comp_cntr_caps(device, &caps, 8) == EINVAL, "a size of capabilities");
+	make_end(&a, IBV_QPT_RC, 0);
+	expect(ibv_qp_attach_comp_cntr(a.qp, cntr, &attach) == EOPNOTSUPP, "a mask of attach");
+	expect(!ibv_destroy_comp_cntr(cntr), "destroy_comp_cntr");
 }
 
 /* Of the device of another driver. */

@@ -64,6 +64,10 @@ provided() {
 	done
 }
 
+# What a program cannot do by the functions of the pages: offsets, sizes and numbers that no
+# argument has, and objects that another thread destroys.
+by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant|not_known|cannot_be_stored|one_context'
+
 # provided_pairs: programs of Debian at both ends.
 provided_pairs() {
 	local ga gb way
@@ -115,6 +119,12 @@ with_provider() {
 	for test in verbs-calls verbs-qps verbs-transfers; do
 		# shellcheck disable=SC2046 # words
 		provided "$test" $(debian a "/tmp/$test" --list | grep -vE 'race|full_cq|largest' | sed -n 'p;n')
+	done
+	# shellcheck disable=SC2046 # words
+	provided verbs-mapped $(debian a /tmp/verbs-mapped --list)
+	for test in verbs-{counters,counted,flows}-by-name; do
+		# shellcheck disable=SC2046 # words
+		provided "$test" $(debian a "/tmp/$test" --list | grep -vE "$by_ioctl_only")
 	done
 	on b rdma link add kf1 type kfabric netdev vb
 	provided_pairs
