@@ -397,11 +397,16 @@ static void objects_are_imported(void)
 }
 
 static const struct test tests[] = {
-	TEST(polling_makes_no_call), TEST(reading_a_counter_makes_no_call),
-	TEST(entries_that_wait_survive_a_resize), TEST(a_resize_below_the_entries_is_refused),
-	TEST(a_cq_is_resized_while_it_is_polled), TEST(an_overrun_has_its_event),
-	TEST(an_armed_cq_has_one_event), TEST(nonsense_harms_nobody_else),
-	TEST(a_parent_domain_stands_for_its_pd), TEST(objects_are_imported),
+	TEST(polling_makes_no_call),
+	TEST(reading_a_counter_makes_no_call),
+	TEST(entries_that_wait_survive_a_resize),
+	TEST(a_resize_below_the_entries_is_refused),
+	TEST(a_cq_is_resized_while_it_is_polled),
+	TEST(an_overrun_has_its_event),
+	TEST(an_armed_cq_has_one_event),
+	TEST(nonsense_harms_nobody_else),
+	TEST(a_parent_domain_stands_for_its_pd),
+	TEST(objects_are_imported),
 };
 
 int main(int argc, char **argv)

@@ -493,7 +493,7 @@ static void cq_refused(void)
 }
 
 /* ibv_destroy_qp(3): its entries leave the CQ, those of another QP stay in order. */
-static void destroyed(void)
+static void entries_of_a_destroyed_qp_are_gone(void)
 {
 	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
 	struct ibv_qp *other;
@@ -527,7 +527,7 @@ static void destroyed(void)
 }
 
 /* ibv_create_counters(3), ibv_attach_counters_point_flow(3): arguments that are not known. */
-static void counters(void)
+static void counters_have_no_other_attributes(void)
 {
 	struct ibv_counters_init_attr init = { 0 }, unknown = { .comp_mask = 1 };
 	struct ibv_counter_attach_attr point = { .comp_mask = 1 };
@@ -559,7 +559,7 @@ static void external(struct kfdv_memory_location bad, int error, const char *wha
 }
 
 /* ibv_create_comp_cntr(3) and kfdv.h: arguments that are wrong or not known. */
-static void comp_counters(void)
+static void arguments_of_counters_are_checked_by_name(void)
 {
 	static __u64 words[2];
 	struct ibv_comp_cntr_init_attr init = { .type = IBV_COMP_CNTR_TYPE_BYTES };
@@ -619,8 +619,10 @@ static void foreign(void)
 static const struct test tests[] = {
 	TEST(wr_operations), TEST(wr_send_inv), TEST(wr_inline), TEST(wr_many), TEST(wr_abort),
 	TEST(wr_errors), TEST(wr_datagrams), TEST(post_many), TEST(post_many_receives),
-	TEST(cq_extended), TEST(cq_single_threaded), TEST(cq_refused), TEST(destroyed),
-	TEST(counters), TEST(comp_counters), TEST(foreign),
+	TEST(cq_extended), TEST(cq_single_threaded), TEST(cq_refused), TEST(foreign),
+	TEST(entries_of_a_destroyed_qp_are_gone),
+	TEST(counters_have_no_other_attributes),
+	TEST(arguments_of_counters_are_checked_by_name),
 };
 
 int main(int argc, char **argv)
