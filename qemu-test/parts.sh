@@ -247,7 +247,25 @@ part_faults() {
 	need ko module
 	need bin tools
 	scenarios_part faults -- --faults "$@"
+	[ $# -gt 0 ] || verbs_only faults-verbs faults verbs-faults
 }
+
+# verbs_only NAME SECTION PROGRAM...: a section of qemu-test/verbs with these verbs programs.
+verbs_only() {
+	local name=$1 section=$2 program puts=()
+	for program in "${@:3}"; do
+		need program verbs_program "$program"
+		puts+=(--put "$program")
+	done
+	tap_part "$name" '.' guest --name "$name" --debian --put "$ko:kfabric.ko" \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$bin/kfi" "${puts[@]}" \
+		"${verbs_scripts[@]}" -- "$KF_TOP/qemu-test/verbs" --only "$section"
+}
+
+# What qemu-test/verbs sources.
+verbs_scripts=(--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh"
+	--put "$KF_TOP/qemu-test/verbs-provider.sh:verbs-provider.sh"
+	--put "$KF_TOP/qemu-test/verbs-safety.sh:verbs-safety.sh")
 
 part_races() {
 	need ko module KFI_KUNIT=1
@@ -301,8 +319,7 @@ part_verbs() {
 	need caller callers
 	need bin tools
 	need provider verbs_provider 56
-	programs=(--put "$provider/libkfabric.so.1:libkfabric.so.1"
-		--put "$KF_TOP/qemu-test/verbs-provider.sh:verbs-provider.sh")
+	programs=(--put "$provider/libkfabric.so.1:libkfabric.so.1")
 	for name in verbs-provider verbs-mapped verbs-{counters,counted,flows}-by-name; do
 		need program verbs_program "$name" -DBY_NAME -Itools/verbs "$provider/libkfabric.so.1" \
 			-Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs
@@ -321,8 +338,7 @@ part_verbs() {
 	done
 	tap_part verbs '.' guest --name verbs --debian --put "$ko:kfabric.ko" \
 		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$caller:verbs_callers.ko" --put "$bin/kfi" "${programs[@]}" \
-		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
-		"$KF_TOP/qemu-test/verbs" "$@"
+		"${verbs_scripts[@]}" -- "$KF_TOP/qemu-test/verbs" "$@"
 }
 
 part_pyverbs() {

@@ -1,0 +1,741 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * verbs-faults: a failure injected at every allocation of every call of verbs, and at
+ * every copy from or to the program.
+ *
+ *	verbs-faults DEVICE GID_INDEX TEST
+ *	verbs-faults --list
+ *
+ * For each call the first such place fails, then the second, and so on until the call
+ * succeeds without reaching one. A failed call returns ENOMEM or EFAULT and leaves
+ * nothing: the same call made again without faults succeeds. Needs a kernel with fault
+ * injection, and root. The kernel has a driver_id of its own: ipath=1.
+ */
+
+#define _GNU_SOURCE
+#include "verbs-raw.h"
+
+/* No call has as many places that can fail. */
+#define MOST	400
+
+static int fail_nth = -1;
+
+/* The fault of the last call has occurred. */
+static int met;
+
+static void put(const char *file, const char *value)
+{
+	char path[96];
+	int fd;
+
+	snprintf(path, sizeof(path), "/sys/kernel/debug/%s", file);
+	fd = open(path, O_WRONLY);
+	expect(fd >= 0 && write(fd, value, strlen(value)) > 0, "%s: %s", path, strerror(errno));
+	close(fd);
+}
+
+/* Also fails allocations that may wait. */
+static void prepare(void)
+{
+	put("failslab/ignore-gfp-wait", "N");
+	put("fail_page_alloc/ignore-gfp-wait", "N");
+	put("fail_page_alloc/ignore-gfp-highmem", "N");
+	put("fail_page_alloc/min-order", "0");
+	put("failslab/verbose", "0");
+	put("fail_page_alloc/verbose", "0");
+	put("fail_usercopy/verbose", "0");
+	fail_nth = open("/proc/thread-self/fail-nth", O_RDWR);
+	expect(fail_nth >= 0, "fail-nth: %s", strerror(errno));
+}
+
+static void arm(int nth)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", nth);
+	expect(pwrite(fail_nth, text, strlen(text), 0) > 0, "arm");
+}
+
+/* Notes whether the fault occurred in the call, or may have: reading copies, too. */
+static void disarm(void)
+{
+	char left[16] = "";
+	ssize_t len = pread(fail_nth, left, sizeof(left) - 1, 0);
+
+	met = len > 0 && atoi(left) == 0;
+	while (pwrite(fail_nth, "0", 1, 0) < 0)
+		;
+}
+
+/*
+ * A call. @ready comes before each one, @call returns an error number, and @undo ends what
+ * a call has made that succeeded. @ends: the call ends something, which a failure to
+ * copy the answer does not bring back.
+ */
+struct a_case {
+	const char *name;
+	void (*ready)(void);
+	int (*call)(void);
+	void (*undo)(void);
+	int ends;
+};
+
+#define CASE(name, ready, call, undo)	{ name, ready, call, undo, 0 }
+#define END(name, ready, call)		{ name, ready, call, NULL, 1 }
+
+static void sweep_one(const struct a_case *one)
+{
+	int nth, ret, again;
+
+	for (nth = 1; ; nth++) {
+		expect(nth < MOST, "%s: more than %d faults", one->name, MOST);
+		if (one->ready)
+			one->ready();
+		arm(nth);
+		ret = one->call();
+		disarm();
+		if (!ret && !met)
+			break;
+		if (ret) {
+			expect(met, "%s: %s without a fault", one->name, strerror(ret));
+			expect(ret == ENOMEM || ret == EFAULT, "%s, fault %d: %s", one->name, nth,
+			       strerror(ret));
+			again = one->call();
+			expect(!again || (one->ends && ret == EFAULT &&
+					  (again == EINVAL || again == ENOENT)),
+			       "%s after fault %d (%s): %s", one->name, nth, strerror(ret),
+			       strerror(again));
+		}
+		if (one->undo)
+			one->undo();
+	}
+	if (one->undo)
+		one->undo();
+	printf("%s: %d faults in turn\n", one->name, nth - 1);
+	fflush(stdout);
+}
+
+static void sweep_all(const struct a_case *cases, unsigned int count)
+{
+	unsigned int i;
+
+	prepare();
+	for (i = 0; i < count; i++)
+		sweep_one(&cases[i]);
+}
+
+#define sweep(...)								\
+	do {									\
+		static const struct a_case cases[] = { __VA_ARGS__ };		\
+										\
+		sweep_all(cases, sizeof(cases) / sizeof(cases[0]));		\
+	} while (0)
+
+/* What a case has made. */
+static struct ibv_pd *pd;
+static struct ibv_comp_channel *channel;
+static struct ibv_cq *cq;
+static struct ibv_srq *srq;
+static struct ibv_ah *ah;
+static struct ibv_mr *mr;
+static struct ibv_qp *qp;
+static struct mapped_cq mapped;
+static __u32 cntr, counters, flow_handle;
+static int fd = -1, buf = -1;
+static char path[64];
+
+static int error_of(const void *object)
+{
+	return object ? 0 : errno;
+}
+
+static int open_context(void) { return open_again(path, &fd); }
+static void close_context(void) { close(fd); }
+
+static int make_pd(void) { return error_of(pd = ibv_alloc_pd(device)); }
+static int end_pd(void) { return ibv_dealloc_pd(pd); }
+static void undo_pd(void) { expect(!end_pd(), "dealloc_pd"); }
+static void ready_pd(void) { must(make_pd(), 0, "alloc_pd"); }
+
+static int make_channel(void) { return error_of(channel = ibv_create_comp_channel(device)); }
+static void undo_channel(void) { expect(!ibv_destroy_comp_channel(channel), "channel"); }
+
+static int try_ah(void)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1,
+		.port_num = 1,
+		.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+	};
+
+	return error_of(ah = ibv_create_ah(a.pd, &attr));
+}
+
+static int end_ah(void) { return ibv_destroy_ah(ah); }
+static void undo_ah(void) { expect(!end_ah(), "destroy_ah"); }
+static void ready_ah(void) { must(try_ah(), 0, "create_ah"); }
+
+static int query_port(void)
+{
+	struct ibv_port_attr attr;
+
+	return ibv_query_port(device, 1, &attr);
+}
+
+static int query_device(void)
+{
+	struct ibv_device_attr attr;
+
+	return ibv_query_device(device, &attr);
+}
+
+static void objects(void)
+{
+	device_path(path, sizeof(path));
+	make_end(&a, IBV_QPT_RC, 0);
+	sweep(CASE("context", NULL, open_context, close_context),
+	      CASE("query_device", NULL, query_device, NULL),
+	      CASE("query_port", NULL, query_port, NULL),
+	      CASE("alloc_pd", NULL, make_pd, undo_pd),
+	      END("dealloc_pd", ready_pd, end_pd),
+	      CASE("create_comp_channel", NULL, make_channel, undo_channel),
+	      CASE("create_ah", NULL, try_ah, undo_ah),
+	      END("destroy_ah", ready_ah, end_ah));
+}
+
+static int make_mr(void) { return error_of(mr = ibv_reg_mr(a.pd, a.memory, REGION, ACCESS)); }
+static int end_mr(void) { return ibv_dereg_mr(mr); }
+static void undo_mr(void) { expect(!end_mr(), "dereg_mr"); }
+static void ready_mr(void) { must(make_mr(), 0, "reg_mr"); }
+
+static int make_buf_mr(void)
+{
+	return error_of(mr = ibv_reg_dmabuf_mr(a.pd, 0, PAGE, 0, buf, ACCESS));
+}
+
+static void memory(void)
+{
+	make_end(&a, IBV_QPT_RC, 0);
+	buf = one_page();
+	/* Keeps it mapped: the kernel warns when its exporter cannot map it. */
+	must(make_buf_mr(), 0, "reg_dmabuf_mr");
+	sweep(CASE("reg_mr", NULL, make_mr, undo_mr),
+	      END("dereg_mr", ready_mr, end_mr),
+	      CASE("reg_dmabuf_mr", NULL, make_buf_mr, undo_mr));
+}
+
+static int make_cq(void) { return error_of(cq = ibv_create_cq(device, 1000, NULL, NULL, 0)); }
+static int make_cq_events(void)
+{
+	return error_of(cq = ibv_create_cq(device, 10, NULL, a.channel, 0));
+}
+static int end_cq(void) { return ibv_destroy_cq(cq); }
+static void undo_cq(void) { expect(!end_cq(), "destroy_cq"); }
+static void ready_cq(void) { must(make_cq(), 0, "create_cq"); }
+static int enlarge_cq(void) { return ibv_resize_cq(a.sends, 3000); }
+static void undo_enlarge_cq(void) { expect(!ibv_resize_cq(a.sends, 2 * WRS), "resize_cq"); }
+static int notify_cq(void) { return ibv_req_notify_cq(a.receives, 0); }
+
+static int poll_empty(void)
+{
+	struct ibv_wc wc[4];
+	int got = ibv_poll_cq(a.sends, 4, wc);
+
+	return got < 0 ? (errno ? errno : EINVAL) : 0;
+}
+
+static int make_mapped(void) { return create_mapped_cq(&mapped, 1000, a.channel->fd); }
+static void undo_mapped(void)
+{
+	unmap_cq(&mapped);
+	must(destroy_cq(mapped.handle), 0, "destroy_cq");
+}
+
+static void ready_mapped(void) { must(make_mapped(), 0, "create_cq"); }
+static int map_mapped(void) { return map_cq(&mapped); }
+static int enlarge_mapped(void) { return resize_mapped_cq(&mapped, 5000); }
+static void ready_resize(void)
+{
+	ready_mapped();
+	must(map_cq(&mapped), 0, "mmap");
+}
+
+static int make_srq(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 500, .max_sge = SGES } };
+
+	return error_of(srq = ibv_create_srq(a.pd, &init));
+}
+
+static int end_srq(void) { return ibv_destroy_srq(srq); }
+static void undo_srq(void) { expect(!end_srq(), "destroy_srq"); }
+static void ready_srq(void) { must(make_srq(), 0, "create_srq"); }
+
+static int change_srq(__u32 max_wr)
+{
+	struct ibv_srq_attr attr = { .max_wr = max_wr, .srq_limit = 3 };
+
+	return ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT);
+}
+
+static int enlarge_srq(void) { return change_srq(2000); }
+static int query_srq(void)
+{
+	struct ibv_srq_attr attr;
+
+	return ibv_query_srq(srq, &attr);
+}
+
+static void ready_share(void)
+{
+	if (!srq)
+		ready_srq();
+}
+
+static int post_srq(void)
+{
+	struct ibv_sge sges[SGES] = { sge(&a, 0, 64), sge(&a, 64, 64) };
+	struct ibv_recv_wr receive = { .wr_id = 1, .sg_list = sges, .num_sge = 2 };
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_srq_recv(srq, &receive, &bad);
+}
+
+static void queues(void)
+{
+	make_end(&a, IBV_QPT_RC, 0);
+	sweep(CASE("create_cq", NULL, make_cq, undo_cq),
+	      CASE("create_cq with a channel", NULL, make_cq_events, undo_cq),
+	      END("destroy_cq", ready_cq, end_cq),
+	      CASE("resize_cq", NULL, enlarge_cq, undo_enlarge_cq),
+	      CASE("req_notify_cq", NULL, notify_cq, NULL),
+	      CASE("poll_cq", NULL, poll_empty, NULL),
+	      CASE("create_cq, mapped", NULL, make_mapped, undo_mapped),
+	      CASE("mmap of a CQ", ready_mapped, map_mapped, undo_mapped),
+	      CASE("resize_cq, mapped", ready_resize, enlarge_mapped, undo_mapped),
+	      CASE("create_srq", NULL, make_srq, undo_srq),
+	      END("destroy_srq", ready_srq, end_srq),
+	      CASE("modify_srq", ready_srq, enlarge_srq, undo_srq),
+	      CASE("query_srq", ready_srq, query_srq, undo_srq),
+	      CASE("post_srq_recv", ready_srq, post_srq, undo_srq));
+}
+
+static enum ibv_qp_type type;
+static int shares;
+
+static int make_qp(void)
+{
+	struct ibv_qp_init_attr init = usual(type);
+
+	init.send_cq = a.sends;
+	init.recv_cq = a.receives;
+	init.srq = shares ? srq : NULL;
+	return error_of(qp = ibv_create_qp(a.pd, &init));
+}
+
+static int end_qp(void) { return ibv_destroy_qp(qp); }
+static void undo_qp(void) { expect(!end_qp(), "destroy_qp"); }
+static void ready_qp(void) { must(make_qp(), 0, "create_qp"); }
+
+static int set_state(enum ibv_qp_state to)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = to,
+		.port_num = 1,
+		.qp_access_flags = ACCESS,
+		.qkey = 0x1234,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = 77,
+		.rq_psn = 0x123456,
+		.sq_psn = 0x123456,
+		.max_dest_rd_atomic = 4,
+		.max_rd_atomic = 4,
+		.min_rnr_timer = 12,
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.ah_attr = {
+			.is_global = 1,
+			.port_num = 1,
+			.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+		},
+	};
+	int mask = IBV_QP_STATE, is_rc = type == IBV_QPT_RC;
+
+	switch (to) {
+	case IBV_QPS_INIT:
+		mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			(is_rc ? IBV_QP_ACCESS_FLAGS : IBV_QP_QKEY);
+		break;
+	case IBV_QPS_RTR:
+		if (is_rc)
+			mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		break;
+	case IBV_QPS_RTS:
+		mask |= IBV_QP_SQ_PSN;
+		if (is_rc)
+			mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				IBV_QP_MAX_QP_RD_ATOMIC;
+		break;
+	default:
+		break;
+	}
+	return ibv_modify_qp(qp, &attr, mask);
+}
+
+static int init_qp(void) { return set_state(IBV_QPS_INIT); }
+static int rtr_qp(void) { return set_state(IBV_QPS_RTR); }
+static int rts_qp(void) { return set_state(IBV_QPS_RTS); }
+static int sqd_qp(void) { return set_state(IBV_QPS_SQD); }
+static int err_qp(void) { return set_state(IBV_QPS_ERR); }
+static int reset_qp(void) { return set_state(IBV_QPS_RESET); }
+
+static void ready_init(void) { ready_qp(); must(init_qp(), 0, "INIT"); }
+static void ready_rtr(void) { ready_init(); must(rtr_qp(), 0, "RTR"); }
+static void ready_rts(void)
+{
+	ready_rtr();
+	must(rts_qp(), 0, "RTS");
+}
+
+static int query_qp(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	return ibv_query_qp(qp, &attr, IBV_QP_STATE, &init);
+}
+
+static int post_receive(void)
+{
+	struct ibv_sge sges[SGES] = { sge(&a, 0, 64), sge(&a, 64, 64) };
+	struct ibv_recv_wr receive = { .wr_id = 1, .sg_list = sges, .num_sge = 2 };
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_recv(qp, &receive, &bad);
+}
+
+static void qps_of(void)
+{
+	sweep(CASE("create_qp", NULL, make_qp, undo_qp),
+	      END("destroy_qp", ready_qp, end_qp),
+	      CASE("INIT", ready_qp, init_qp, undo_qp),
+	      CASE("RTR", ready_init, rtr_qp, undo_qp),
+	      CASE("RTS", ready_rtr, rts_qp, undo_qp),
+	      CASE("SQD", ready_rts, sqd_qp, undo_qp),
+	      CASE("ERR", ready_rts, err_qp, undo_qp),
+	      CASE("RESET", ready_rts, reset_qp, undo_qp),
+	      CASE("query_qp", ready_rts, query_qp, undo_qp),
+	      END("destroy_qp in RTS", ready_rts, end_qp));
+}
+
+static void qps_rc(void)
+{
+	type = IBV_QPT_RC;
+	make_end(&a, type, 0);
+	qps_of();
+	sweep(CASE("post_recv", ready_init, post_receive, undo_qp));
+}
+
+static void qps_ud(void)
+{
+	type = IBV_QPT_UD;
+	make_end(&a, type, 0);
+	qps_of();
+}
+
+static void qps_with_srq(void)
+{
+	type = IBV_QPT_RC;
+	shares = 1;
+	make_end(&a, type, 0);
+	ready_share();
+	sweep(CASE("create_qp with an SRQ", NULL, make_qp, undo_qp),
+	      END("destroy_qp with an SRQ", ready_qp, end_qp));
+}
+
+/* Posting: the number of the work request, and how it is sent. */
+static __u64 number;
+static enum ibv_wr_opcode opcode;
+static int parts, flags;
+static __u32 bytes;
+
+/* Entries are taken, and there are as many receives as can be. */
+static void ready_post(void)
+{
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(b.receives, 1, &wc) > 0)
+		;
+	if (opcode == IBV_WR_SEND) {
+		struct ibv_sge one = sge(&b, 0, 8192);
+
+		while (!try_receive(&b, 1, &one, 1))
+			;
+	}
+}
+
+static int post_one(void)
+{
+	struct ibv_sge sges[16];
+	struct ibv_send_wr send;
+	int i;
+
+	for (i = 0; i < parts; i++)
+		sges[i] = sge(&a, i * bytes, bytes);
+	send = type == IBV_QPT_UD ? datagram(sges, ah) : wr(0, opcode, sges, 1);
+	send.num_sge = parts;
+	send.wr_id = ++number;
+	send.send_flags |= flags;
+	if (type == IBV_QPT_RC)
+		remote(&send, &b, 0);
+	return post(&a, &send);
+}
+
+static void connect_again(void)
+{
+	struct ibv_wc wc;
+
+	expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
+	while (ibv_poll_cq(a.sends, 1, &wc) > 0 || ibv_poll_cq(b.receives, 1, &wc) > 0)
+		;
+	connect_ends(7);
+}
+
+/* The work request ends; a fault may have failed it, and its QP with it. */
+static void wait_for_it(void)
+{
+	struct ibv_wc wc;
+
+	do {
+		expect(poll_for(a.sends, &wc, SECONDS * 1000), "no entry for %llu",
+		       (unsigned long long)number);
+		if (wc.status == IBV_WC_SUCCESS)
+			continue;
+		expect(met, "%s without a fault", ibv_wc_status_str(wc.status));
+		printf("request %llu: %s\n", (unsigned long long)wc.wr_id,
+		       ibv_wc_status_str(wc.status));
+		connect_again();
+		ready_post();
+		met = 0;
+		must(post_one(), 0, "post_send after a failed one");
+		wc.wr_id = 0;
+	} while (wc.wr_id != number);
+}
+
+static void posting(const char *name, enum ibv_wr_opcode op, int count, __u32 len, int how)
+{
+	struct a_case one = CASE(name, ready_post, post_one, wait_for_it);
+
+	opcode = op;
+	parts = count;
+	bytes = len;
+	flags = how;
+	sweep_one(&one);
+}
+
+static void many_parts(struct end *end)
+{
+	struct ibv_qp_init_attr init = usual(type);
+
+	init.cap.max_send_sge = 16;
+	other_qp(end, init);
+}
+
+static void posting_rc(void)
+{
+	type = IBV_QPT_RC;
+	make_end(&a, type, 0);
+	make_end(&b, type, 0);
+	many_parts(&a);
+	connect_ends(7);
+	prepare();
+	posting("SEND", IBV_WR_SEND, 1, 4000, 0);
+	posting("SEND of 16 parts", IBV_WR_SEND, 16, 100, 0);
+	posting("SEND, inline", IBV_WR_SEND, 1, 60, IBV_SEND_INLINE);
+	posting("WRITE", IBV_WR_RDMA_WRITE, 1, 60000, 0);
+	posting("READ of 16 parts", IBV_WR_RDMA_READ, 16, 1000, 0);
+	posting("FETCH_ADD", IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 8, 0);
+}
+
+static void posting_ud(void)
+{
+	type = IBV_QPT_UD;
+	make_end(&a, type, 0);
+	make_end(&b, type, 0);
+	many_parts(&a);
+	connect_ends(7);
+	must(try_ah(), 0, "create_ah");
+	prepare();
+	posting("datagram", IBV_WR_SEND, 1, 1000, 0);
+	posting("datagram of 16 parts", IBV_WR_SEND, 16, 60, 0);
+	posting("datagram, inline", IBV_WR_SEND, 1, 60, IBV_SEND_INLINE);
+}
+
+static struct kfabric_ib_comp_cntr_resp cntr_resp;
+static __u64 *words;
+
+static int make_cntr(void) { return create((struct wanted) { .resp = &cntr_resp }, &cntr); }
+
+static int make_external(void)
+{
+	struct buffer comp = { .type = BUFFER_VA, .addr = (__u64)(unsigned long)words,
+			       .length = 8 };
+	struct buffer err = { .type = BUFFER_DMABUF, .fd = buf, .addr = 64, .length = 8 };
+
+	return create((struct wanted) { .comp = &comp, .err = &err }, &cntr);
+}
+
+static int end_cntr(void) { return destroy(cntr); }
+static void undo_cntr(void) { must(end_cntr(), 0, "destroy"); }
+static void ready_cntr(void) { must(make_cntr(), 0, "create"); }
+static int set_cntr(void) { return change(cntr, ENTRY_COMP, OP_SET, 5); }
+
+static int read_cntr(void)
+{
+	__u64 now;
+
+	return try_read(cntr, ENTRY_COMP, &now);
+}
+
+static void *page = MAP_FAILED;
+static int map_cntr(void)
+{
+	page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, device->cmd_fd, cntr_resp.mmap_offset);
+	return page == MAP_FAILED ? errno : 0;
+}
+
+static void undo_map_cntr(void)
+{
+	expect(!munmap(page, PAGE), "munmap");
+	undo_cntr();
+}
+
+static void ready_attach(void)
+{
+	type = IBV_QPT_RC;
+	ready_cntr();
+	ready_qp();
+}
+
+static int attach_cntr(void) { return attach(qp, cntr, OP_ALL); }
+static void undo_attach(void)
+{
+	undo_qp();
+	undo_cntr();
+}
+
+static int caps(void)
+{
+	__u32 most, ops;
+	__u64 max;
+
+	return query_caps(&most, &max, &ops);
+}
+
+static void comp_counters(void)
+{
+	make_end(&a, IBV_QPT_RC, 0);
+	words = aligned_alloc(PAGE, PAGE);
+	memset(words, 0, PAGE);
+	buf = one_page();
+	must(error_of(ibv_reg_dmabuf_mr(a.pd, 0, PAGE, 0, buf, ACCESS)), 0, "reg_dmabuf_mr");
+	sweep(CASE("query_comp_cntr_caps", NULL, caps, NULL),
+	      CASE("create_comp_cntr", NULL, make_cntr, undo_cntr),
+	      CASE("create_comp_cntr, external", NULL, make_external, undo_cntr),
+	      END("destroy_comp_cntr", ready_cntr, end_cntr),
+	      CASE("mmap of a counter", ready_cntr, map_cntr, undo_map_cntr),
+	      CASE("attach_comp_cntr", ready_attach, attach_cntr, undo_attach));
+	ready_cntr();
+	sweep(CASE("set_comp_cntr", NULL, set_cntr, NULL),
+	      CASE("read_comp_cntr", NULL, read_cntr, NULL));
+}
+
+static int make_counters(void) { return create_counters(&counters); }
+static int end_counters(void) { return destroy_counters(counters); }
+static void undo_counters(void) { must(end_counters(), 0, "destroy_counters"); }
+static void ready_counters(void) { must(make_counters(), 0, "create_counters"); }
+static int static_point(void) { return attach_point(counters, NO_FLOW, 0, 0); }
+
+static int make_flow(void)
+{
+	union flow flow = flow_of(qp);
+	struct ib_uverbs_flow_spec_ipv4 ipv4 = {
+		.type = IBV_FLOW_SPEC_IPV4,
+		.size = sizeof(ipv4),
+		.val = { .src_ip = htobe32(0xc0000202) },
+		.mask = { .src_ip = ~0u },
+	};
+
+	spec(&flow, &ipv4, sizeof(ipv4));
+	count_into(&flow, counters);
+	return create_flow(&flow, &flow_handle);
+}
+
+static int make_bare_flow(void)
+{
+	union flow flow = flow_of(qp);
+
+	return create_flow(&flow, &flow_handle);
+}
+
+static int end_flow(void) { return destroy_flow(flow_handle); }
+static void ready_flow(void) { must(make_flow(), 0, "create_flow"); }
+static void undo_flow(void) { must(end_flow(), 0, "destroy_flow"); }
+
+static void ready_dynamic(void)
+{
+	ready_counters();
+	must(make_bare_flow(), 0, "create_flow");
+}
+
+static int dynamic_point(void) { return attach_point(counters, flow_handle, 1, 2); }
+static void undo_dynamic(void)
+{
+	undo_flow();
+	undo_counters();
+}
+
+static int read_values(void)
+{
+	__u64 values[2];
+
+	return read_counters(counters, values, 2, 0);
+}
+
+static void counters_and_flows(void)
+{
+	type = IBV_QPT_UD;
+	make_end(&a, type, 0);
+	ready_qp();
+	sweep(CASE("create_counters", NULL, make_counters, undo_counters),
+	      END("destroy_counters", ready_counters, end_counters),
+	      CASE("a static point", ready_counters, static_point, undo_counters),
+	      CASE("a flow without counters", NULL, make_bare_flow, undo_flow),
+	      CASE("a dynamic point", ready_dynamic, dynamic_point, undo_dynamic));
+	ready_counters();
+	must(static_point(), 0, "attach");
+	sweep(CASE("a flow", NULL, make_flow, undo_flow),
+	      END("destroy_flow", ready_flow, end_flow));
+	ready_flow();
+	sweep(CASE("read_counters", NULL, read_values, NULL));
+}
+
+static const struct test tests[] = {
+	TEST(objects),
+	TEST(memory),
+	TEST(queues),
+	TEST(qps_rc),
+	TEST(qps_ud),
+	TEST(qps_with_srq),
+	TEST(posting_rc),
+	TEST(posting_ud),
+	TEST(comp_counters),
+	TEST(counters_and_flows),
+};
+
+int main(int argc, char **argv)
+{
+	return run_test(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}

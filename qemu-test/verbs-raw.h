@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Calls that no library of a distribution makes: CQs in mapped memory, and memory of
+ * a DMA-BUF. For programs on a device of a module that is loaded with ipath=1.
+ */
+#ifndef VERBS_RAW_H
+#define VERBS_RAW_H
+
+#include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "verbs-ioctl.h"
+
+#define PAGE	4096
+
+/* A CQ that its program maps. */
+struct mapped_cq {
+	__u32 handle;
+	struct kfabric_ib_cq_resp resp;
+	struct kfabric_ib_cq_ring *ring;
+};
+
+static inline int map_cq(struct mapped_cq *cq)
+{
+	void *ring = mmap(NULL, cq->resp.mmap_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+			  device->cmd_fd, cq->resp.mmap_offset);
+
+	if (ring == MAP_FAILED)
+		return errno;
+	cq->ring = ring;
+	return 0;
+}
+
+static inline void unmap_cq(struct mapped_cq *cq)
+{
+	if (cq->ring)
+		expect(!munmap(cq->ring, cq->resp.mmap_size), "munmap");
+	cq->ring = NULL;
+}
+
+/* Makes a CQ; @channel: its events, or -1. */
+static inline int create_mapped_cq(struct mapped_cq *cq, __u32 entries, int channel)
+{
+	union call call = begin(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE);
+	struct kfabric_ib_create_cq mapped = { .flags = KFABRIC_IB_CQ_MAPPED };
+	__u32 got = 0;
+	int ret;
+
+	memset(cq, 0, sizeof(*cq));
+	attr(&call, UVERBS_ATTR_CREATE_CQ_HANDLE, 0, 0);
+	attr(&call, UVERBS_ATTR_CREATE_CQ_CQE, 4, entries);
+	attr(&call, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 8, 0);
+	attr(&call, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 4, 0);
+	out_attr(&call, UVERBS_ATTR_CREATE_CQ_RESP_CQE, 4, &got);
+	memory_attr(&call, UVERBS_ATTR_UHW_IN, sizeof(mapped), &mapped);
+	out_attr(&call, UVERBS_ATTR_UHW_OUT, sizeof(cq->resp), &cq->resp);
+	if (channel >= 0)
+		attr(&call, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, 0, channel);
+	ret = run(&call);
+	cq->handle = call.hdr.attrs[0].data;
+	return ret;
+}
+
+static inline int destroy_cq(__u32 handle)
+{
+	union call call = begin(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY);
+	struct ib_uverbs_destroy_cq_resp resp;
+
+	attr(&call, UVERBS_ATTR_DESTROY_CQ_HANDLE, 0, handle);
+	out_attr(&call, UVERBS_ATTR_DESTROY_CQ_RESP, sizeof(resp), &resp);
+	return run(&call);
+}
+
+/* Resizes a CQ. The caller maps its new memory. */
+static inline int resize_mapped_cq(struct mapped_cq *cq, __u32 entries)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
+	struct ib_uverbs_resize_cq resize = { .cq_handle = cq->handle, .cqe = entries };
+	struct kfabric_ib_cq_resp now = { 0 };
+	struct ib_uverbs_resize_cq_resp resp;
+	int ret;
+
+	memory_attr(&call, UVERBS_ATTR_CORE_IN, sizeof(resize), &resize);
+	out_attr(&call, UVERBS_ATTR_CORE_OUT, sizeof(resp), &resp);
+	attr(&call, UVERBS_ATTR_WRITE_CMD, 8, IB_USER_VERBS_CMD_RESIZE_CQ);
+	out_attr(&call, UVERBS_ATTR_UHW_OUT, sizeof(now), &now);
+	ret = run(&call);
+	if (ret)
+		return ret;
+	unmap_cq(cq);
+	cq->resp = now;
+	return 0;
+}
+
+/* The descriptor of a DMA-BUF of one page. */
+static inline int one_page(void)
+{
+	int memory = memfd_create("page", MFD_ALLOW_SEALING);
+	int udmabuf = open("/dev/udmabuf", O_RDWR);
+	struct udmabuf_create args = { .memfd = memory, .size = PAGE };
+	int fd;
+
+	expect(memory >= 0 && udmabuf >= 0, "no memfd or udmabuf: %s", strerror(errno));
+	expect(!ftruncate(memory, PAGE) && !fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK), "memfd");
+	fd = ioctl(udmabuf, UDMABUF_CREATE, &args);
+	expect(fd >= 0, "no DMA-BUF: %s", strerror(errno));
+	close(memory);
+	close(udmabuf);
+	return fd;
+}
+
+/* The file of the device, for one more open. */
+static inline void device_path(char *path, size_t size)
+{
+	char link[64];
+	ssize_t len;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", device->cmd_fd);
+	len = readlink(link, path, size - 1);
+	expect(len > 0, "readlink: %s", strerror(errno));
+	path[len] = 0;
+}
+
+/* Opens the device once more, and gives the file a context. */
+static inline int open_again(const char *path, int *fd)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT);
+	__u32 vectors;
+	int ret;
+
+	*fd = open(path, O_RDWR | O_CLOEXEC);
+	if (*fd < 0)
+		return errno;
+	out_attr(&call, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, sizeof(vectors), &vectors);
+	call.hdr.length = sizeof(call.hdr) + sizeof(call.hdr.attrs[0]);
+	ret = ioctl(*fd, RDMA_VERBS_IOCTL, &call.hdr) ? errno : 0;
+	if (ret)
+		close(*fd);
+	return ret;
+}
+
+#endif /* VERBS_RAW_H */
