@@ -246,8 +246,8 @@ part_timeouts() {
 part_faults() {
 	need ko module
 	need bin tools
-	scenarios_part faults -- --faults "$@"
-	[ $# -gt 0 ] || verbs_only faults-verbs faults verbs-faults
+	[ "$*" = uverbs ] || scenarios_part faults -- --faults "$@"
+	[ -n "${*#uverbs}" ] || verbs_only faults-verbs faults verbs-faults
 }
 
 # verbs_only NAME SECTION PROGRAM...: a section of qemu-test/verbs with these verbs programs.
@@ -314,7 +314,7 @@ part_interop() {
 }
 
 part_verbs() {
-	local name program programs=() caller provider newer
+	local name program programs=() caller provider newer times=20
 	need ko module
 	need caller callers
 	need bin tools
@@ -331,14 +331,15 @@ part_verbs() {
 	else
 		say "   verbs: no library for rdma-core 65 (log: $KF_LOG_DIR/build-verbs_provider-65.log)"
 	fi
+	[ $# -gt 0 ] || { [ -z "$all" ] && [ "$flavour" != sanitize ]; } || times=200
 	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers verbs-counters \
-		verbs-counted verbs-flows; do
+		verbs-counted verbs-flows verbs-held; do
 		need program verbs_program "$name"
 		programs+=(--put "$program")
 	done
 	tap_part verbs '.' guest --name verbs --debian --put "$ko:kfabric.ko" \
 		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$caller:verbs_callers.ko" --put "$bin/kfi" "${programs[@]}" \
-		"${verbs_scripts[@]}" -- "$KF_TOP/qemu-test/verbs" "$@"
+		"${verbs_scripts[@]}" -- "$KF_TOP/qemu-test/verbs" --times "$times" "$@"
 }
 
 part_pyverbs() {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash disable=SC2154
 #
-# What no program, peer or lack of memory may do to the devices of kfabric_ib.ko: parts
-# of qemu-test/verbs that run alone. Sourced there, never run.
+# What no program, peer or lack of memory may do to the devices of kfabric_ib.ko: tests
+# of qemu-test/verbs, and sections of it that run alone. Sourced there, never run.
 
 # nothing_left: no program has an object of a device.
 nothing_left() {
@@ -28,5 +28,69 @@ faults() {
 		sed 's/^/# /' "$work/client" 2>/dev/null
 		check "faults: $test: nothing is left" nothing_left
 	done
+	delete
+}
+
+# held HOST DEVICE ADDRESS FILE: a program with every kind of object, in the background; $program.
+held() {
+	limit=3000 debian "$1" /tmp/verbs-held "$2" "$(gid "$2" "$3")" >"$4" 2>&1 &
+	program=$!
+	soon grep -q held "$4" || {
+		cat "$4"
+		return 1
+	}
+}
+
+# held_on DEVICE: the processes of those programs.
+held_on() { pgrep -f "^/tmp/verbs-held $1 "; }
+
+# killed_with_everything: a program with every kind of object, in use, leaves nothing.
+killed_with_everything() {
+	local left=5
+	while ((left-- > 0)); do
+		held a kf0 192.0.2.1 "$work/held" || return
+		sleep 0.3
+		# shellcheck disable=SC2046 # one argument for each
+		kill -9 $(held_on kf0) || return
+		wait "$program"
+		nothing_left || return
+	done
+}
+
+# opening: programs open kf0, whether it is there or not, until the file goes.
+opening() { while [ -e "$work/opening" ]; do debian a ibv_devinfo -d kf0; done >/dev/null 2>&1; }
+
+# come_and_go: a device is added and deleted again and again, while it is opened; each tenth
+# time a program uses all of it. A program on another device goes on.
+come_and_go() {
+	local number status=0 other opens
+	on b rdma link add kf1 type kfabric netdev vb && held b kf1 192.0.2.2 "$work/other" || return
+	other=$program
+	touch "$work/opening"
+	opening &
+	opens=$!
+	for ((number = 1; number <= comings && status == 0; number++)); do
+		add || status=1
+		((number % 10)) || held a kf0 192.0.2.1 "$work/held" || status=1
+		delete || status=1
+		((number % 10)) || wait "$program"
+	done
+	rm "$work/opening"
+	wait "$opens"
+	kill -0 "$other" && kill -9 "$(held_on kf1)" || status=1
+	wait "$other"
+	gone && no_link_of_device || status=1
+	delete kf1 && nothing_left || status=1
+	return $status
+}
+
+# fuzz: random calls, for $SECONDS_OF_FUZZ from $SEED.
+fuzz() {
+	local status=0
+	add
+	limit=$((SECONDS_OF_FUZZ + 300)) debian a /tmp/verbs-fuzz kf0 "$(gid kf0 192.0.2.1)" \
+		"$SECONDS_OF_FUZZ" "$SEED" || status=$?
+	result "fuzz: calls of verbs" $status
+	check "fuzz: nothing is left" nothing_left
 	delete
 }

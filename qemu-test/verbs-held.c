@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * verbs-held: a program with every kind of object of verbs, in use, until it is killed.
+ *
+ *	verbs-held DEVICE GID_INDEX
+ *
+ * It prints "held" when it has them, and then writes from one QP to the other, with a
+ * mapped CQ that is armed all the time. The module is loaded with ipath=1.
+ */
+
+#define _GNU_SOURCE
+#include "verbs-raw.h"
+
+static struct mapped_cq cq;
+static __u64 *words;
+
+/* The sends of a go to a mapped CQ. */
+static void connected(void)
+{
+	static struct ibv_cq mapped;
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+
+	with_srq = 1;
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	must(create_mapped_cq(&cq, 64, a.channel->fd), 0, "create_cq");
+	must(map_cq(&cq), 0, "mmap");
+	must(resize_mapped_cq(&cq, 256), 0, "resize_cq");
+	must(map_cq(&cq), 0, "mmap");
+	mapped.context = device;
+	mapped.handle = cq.handle;
+	init.send_cq = &mapped;
+	init.srq = a.srq;
+	other_qp(&a, init);
+}
+
+static void counted(void)
+{
+	struct kfabric_ib_comp_cntr_resp resp;
+	struct buffer comp = { .type = BUFFER_VA, .length = 8 };
+	struct buffer err = { .type = BUFFER_DMABUF, .fd = one_page(), .addr = 64, .length = 8 };
+	void *page;
+
+	words = aligned_alloc(PAGE, PAGE);
+	memset(words, 0, PAGE);
+	comp.addr = (__u64)(unsigned long)words;
+	must_attach(&a, make((struct wanted) { .resp = &resp }), OP_ALL);
+	page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, device->cmd_fd, resp.mmap_offset);
+	expect(page != MAP_FAILED, "mmap of a counter");
+	must_attach(&b, make((struct wanted) { .comp = &comp, .err = &err }), OP_ALL);
+	expect(ibv_reg_dmabuf_mr(a.pd, 0, PAGE, 0, err.fd, ACCESS), "reg_dmabuf_mr");
+}
+
+static void datagrams(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_UD);
+	__u32 counters, live, handle;
+	struct ibv_qp *qp;
+	union flow flow;
+
+	init.send_cq = a.sends;
+	init.recv_cq = a.receives;
+	qp = ibv_create_qp(a.pd, &init);
+	expect(qp, "no QP for datagrams");
+	expect(make_ah(), "no address handle");
+	must(create_counters(&counters), 0, "create_counters");
+	must(attach_point(counters, NO_FLOW, 0, 0), 0, "attach");
+	must(create_counters(&live), 0, "create_counters");
+	flow = flow_of(qp);
+	count_into(&flow, counters);
+	must(create_flow(&flow, &handle), 0, "create_flow");
+	flow = flow_of(qp);
+	must(create_flow(&flow, &handle), 0, "create_flow");
+	must(attach_point(live, handle, 1, 1), 0, "attach");
+}
+
+static void arm_cq(void)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
+	struct ib_uverbs_req_notify_cq notify = { .cq_handle = cq.handle };
+
+	memory_attr(&call, UVERBS_ATTR_CORE_IN, sizeof(notify), &notify);
+	attr(&call, UVERBS_ATTR_WRITE_CMD, 8, IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
+	must(run(&call), 0, "req_notify_cq");
+}
+
+/* Eight requests at a time, until the program is killed. */
+static void write_on(void)
+{
+	struct kfabric_ib_cq_ring *ring = cq.ring;
+	struct ibv_sge one = sge(&a, 0, REGION / 8);
+	struct ibv_send_wr send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	__u64 posted = 0, done = 0;
+
+	remote(&send, &b, 0);
+	for (;;) {
+		while (posted < done + 8) {
+			must_post(&a, &send);
+			posted++;
+		}
+		arm_cq();
+		done = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE);
+		__atomic_store_n(&ring->head, done, __ATOMIC_RELEASE);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	char path[64];
+	int fd;
+
+	if (argc != 3)
+		errx(2, "usage: %s DEVICE GID_INDEX", argv[0]);
+	gid_index = atoi(argv[2]);
+	open_device(argv[1]);
+	device_path(path, sizeof(path));
+	must(open_again(path, &fd), 0, "a second context");
+	connected();
+	counted();
+	connect_ends(7);
+	datagrams();
+	puts("held");
+	fflush(stdout);
+	write_on();
+}
