@@ -94,3 +94,18 @@ fuzz() {
 	check "fuzz: nothing is left" nothing_left
 	delete
 }
+
+# hostile: invalid packets to QPs, for $SECONDS_OF_ATTACKS from $SEED.
+hostile() {
+	local status=0
+	add
+	on b rdma link add kf1 type kfabric netdev vb
+	limit=$((3 * SECONDS_OF_ATTACKS + 300)) debian b /tmp/verbs-hostile kf0 "$(gid kf0 192.0.2.1)" \
+		kf1 "$(gid kf1 192.0.2.2)" "$SECONDS_OF_ATTACKS" "$SEED" \
+		3</run/netns/a 4</run/netns/b || status=$?
+	result "hostile: QPs of verbs" $status
+	check "hostile: packets have come" says '"?rx_packets"? [0-9]{3,}' rdma statistic show link kf1/1
+	check "hostile: nothing is left" nothing_left
+	delete
+	delete kf1
+}
