@@ -21,7 +21,7 @@ help:
 	@echo 'make bench           measurements beside the peers: a table, build/bench.json, an SVG plot'
 	@echo 'make bench COUNT=1   the same in instructions instead of time: a column of the table, build/bench-count.json'
 	@echo 'make check           formatting, clippy, checkpatch, docs, dead links'
-	@echo 'make fuzz TIME=60    seeded fuzzing of the ioctls and rings, for so many seconds'
+	@echo 'make fuzz TIME=60    seeded fuzzing of the ioctls, the rings and verbs, for so many seconds'
 	@echo 'make hostile TIME=600  attacks over the wire beside a good flow, for so many seconds'
 	@echo 'make shell           a guest to play in, module loaded'
 	@echo 'make                 the module alone, for the stock kernel of the guest'

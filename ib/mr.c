@@ -16,7 +16,7 @@ static_assert((int)KFABRIC_VERBS_REMOTE_ATOMIC == (int)IB_ACCESS_REMOTE_ATOMIC);
 
 static struct kfib_mr *kfib_mr_alloc(u64 length, u64 iova)
 {
-	struct kfib_mr *mr = kzalloc_flex(*mr, pages, 0);
+	struct kfib_mr *mr = kzalloc_flex(*mr, pages, 0, GFP_KERNEL_ACCOUNT);
 
 	if (mr) {
 		mr->ibmr.length = length;
