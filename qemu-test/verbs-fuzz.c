@@ -92,7 +92,7 @@ static __u32 some(enum kind kind)
 				  below(count < KNOWN ? count : KNOWN)];
 }
 
-/* What is mapped, for the vandal. */
+/* The mappings that the vandal writes to. */
 static struct {
 	volatile __u64 *memory;
 	__u32 bytes;
@@ -163,6 +163,7 @@ static int command(__u32 number, void *body, __u32 len, void *answer, __u32 answ
 	command(IB_USER_VERBS_CMD_##name, &(body), sizeof(body), &(answer), sizeof(answer))
 
 static __u8 nothing[64];
+static int dma_buf;
 
 static void pds(void)
 {
@@ -189,7 +190,10 @@ static void regions(void)
 	struct ib_uverbs_reg_mr_resp out = { 0 };
 	struct ib_uverbs_dereg_mr end = { .mr_handle = some(MR) };
 
-	if (one_in(2)) {
+	if (one_in(6)) {
+		if (!register_page(some(PD), one_in(4) ? (int)below(16) : dma_buf, &out.mr_handle))
+			learn(MR, out.mr_handle);
+	} else if (one_in(2)) {
 		command(IB_USER_VERBS_CMD_DEREG_MR, &end, sizeof(end), nothing, 0);
 	} else if (COMMAND(REG_MR, in, out)) {
 		learn(MR, out.mr_handle);
@@ -618,6 +622,7 @@ static void again(void)
 }
 
 static int over;
+static __u32 called;
 
 static void *caller(void *seed)
 {
@@ -628,6 +633,7 @@ static void *caller(void *seed)
 
 	rng = (__u64)(unsigned long)seed;
 	while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+		__atomic_fetch_add(&called, 1, __ATOMIC_RELAXED);
 		calls[below(sizeof(calls) / sizeof(calls[0]))]();
 		if (one_in(200))
 			again();
@@ -660,6 +666,7 @@ static void skeleton(void)
 
 	pair(IBV_QPT_RC);
 	arena = a.memory;
+	dma_buf = one_page();
 	for (i = 0; i < 2; i++) {
 		learn(PD, both[i]->pd->handle);
 		learn(CQ, both[i]->sends->handle);
@@ -689,6 +696,11 @@ static void round_of(__u64 seed)
 				       (void *)(unsigned long)(seed ^ (i + 1))), "a thread");
 	pause_ms(ROUND_MS);
 	__atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+	printf("  %u calls; made", called);
+	for (i = 0; i < KINDS; i++)
+		printf(" %u", known[i].count);
+	puts("");
+	fflush(stdout);
 	/* Some leave while their threads call. */
 	for (i = 0; i <= CALLERS && seed & 1; i++)
 		pthread_join(threads[i], NULL);

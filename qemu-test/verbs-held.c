@@ -39,6 +39,7 @@ static void counted(void)
 	struct kfabric_ib_comp_cntr_resp resp;
 	struct buffer comp = { .type = BUFFER_VA, .length = 8 };
 	struct buffer err = { .type = BUFFER_DMABUF, .fd = one_page(), .addr = 64, .length = 8 };
+	__u32 mr;
 	void *page;
 
 	words = aligned_alloc(PAGE, PAGE);
@@ -48,7 +49,7 @@ static void counted(void)
 	page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, device->cmd_fd, resp.mmap_offset);
 	expect(page != MAP_FAILED, "mmap of a counter");
 	must_attach(&b, make((struct wanted) { .comp = &comp, .err = &err }), OP_ALL);
-	expect(ibv_reg_dmabuf_mr(a.pd, 0, PAGE, 0, err.fd, ACCESS), "reg_dmabuf_mr");
+	must(register_page(a.pd->handle, err.fd, &mr), 0, "reg_dmabuf_mr");
 }
 
 static void datagrams(void)

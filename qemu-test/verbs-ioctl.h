@@ -21,7 +21,7 @@ enum {
 	COMP_CNTR_READ,
 };
 
-#define ATTRS	8
+#define ATTRS	12
 
 union call {
 	struct ib_uverbs_ioctl_hdr hdr;

@@ -111,6 +111,35 @@ static inline int one_page(void)
 	return fd;
 }
 
+/* Registers the page of a DMA-BUF. */
+static inline int register_page(__u32 pd, int fd, __u32 *mr)
+{
+	union call call = begin(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR);
+	__u32 lkey, rkey;
+	int ret;
+
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_HANDLE, 0, 0);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, 0, pd);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_OFFSET, 8, 0);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_LENGTH, 8, PAGE);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_IOVA, 8, 0);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_FD, 4, fd);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, 8, ACCESS);
+	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, sizeof(lkey), &lkey);
+	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, sizeof(rkey), &rkey);
+	ret = run(&call);
+	*mr = call.hdr.attrs[0].data;
+	return ret;
+}
+
+static inline int destroy_mr(__u32 mr)
+{
+	union call call = begin(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY);
+
+	attr(&call, UVERBS_ATTR_DESTROY_MR_HANDLE, 0, mr);
+	return run(&call);
+}
+
 /* The file of the device, for one more open. */
 static inline void device_path(char *path, size_t size)
 {
