@@ -3,6 +3,7 @@
  * Completion queues.
  */
 
+#include <linux/bits.h>
 #include <linux/build_bug.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -12,7 +13,7 @@
 #define KFIB_POLL	16
 
 /* IBV_WC_WITH_INV of <infiniband/verbs.h>, which no header of the kernel has. */
-#define KFIB_USER_WC_WITH_INV	(1 << 3)
+#define KFIB_USER_WC_WITH_INV	BIT(3)
 
 #define KFIB_SAME(name)	static_assert(KFABRIC_VERBS_WC_##name == IB_WC_##name)
 #define KFIB_SAME_OP(name)	static_assert(KFABRIC_VERBS_OP_##name == IB_WC_##name)

@@ -140,7 +140,7 @@ static struct ibv_srq *srq;
 static struct ibv_ah *ah;
 static struct ibv_mr *mr;
 static struct ibv_qp *qp;
-static struct mapped_cq mapped;
+static struct mapped_cq mapped_ring;
 static __u32 cntr, counters, flow_handle;
 static int fd = -1, buf = -1;
 static char path[64];
@@ -250,20 +250,20 @@ static int poll_empty(void)
 	return got < 0 ? (errno ? errno : EINVAL) : 0;
 }
 
-static int make_mapped(void) { return create_mapped_cq(&mapped, 1000, a.channel->fd); }
+static int make_mapped(void) { return create_mapped_cq(&mapped_ring, 1000, a.channel->fd); }
 static void undo_mapped(void)
 {
-	unmap_cq(&mapped);
-	must(destroy_cq(mapped.handle), 0, "destroy_cq");
+	unmap_cq(&mapped_ring);
+	must(destroy_cq(mapped_ring.handle), 0, "destroy_cq");
 }
 
 static void ready_mapped(void) { must(make_mapped(), 0, "create_cq"); }
-static int map_mapped(void) { return map_cq(&mapped); }
-static int enlarge_mapped(void) { return resize_mapped_cq(&mapped, 5000); }
+static int map_mapped(void) { return map_cq(&mapped_ring); }
+static int enlarge_mapped(void) { return resize_mapped_cq(&mapped_ring, 5000); }
 static void ready_resize(void)
 {
 	ready_mapped();
-	must(map_cq(&mapped), 0, "mmap");
+	must(map_cq(&mapped_ring), 0, "mmap");
 }
 
 static int make_srq(void)

@@ -496,8 +496,10 @@ static void *use_flows(void *seed)
 		attach_point(counters, NO_FLOW, PACKETS, 0);
 		attach_point(rand_r(&state) % 16, handle, BYTES, 1);
 		count_into(&flow, counters);
-		if (rand_r(&state) % 2)
-			flow.create.flow_attr.num_of_specs = flow.create.flow_attr.size = 0;
+		if (rand_r(&state) % 2) {
+			flow.create.flow_attr.num_of_specs = 0;
+			flow.create.flow_attr.size = 0;
+		}
 		create_flow(&flow, &own);
 		attach_point(counters, own, PACKETS, 2);
 		read_counters(counters, values, VALUES, 0);

@@ -11,9 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "verbs-ioctl.h"
-
-#define PAGE	4096
+#include "verbs-counting.h"
 
 /* A CQ that its program maps. */
 struct mapped_cq {

@@ -8,13 +8,14 @@
 
 #include <infiniband/kfdv.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MESSAGES	8
 
-static void need(int succeeded, const char *what)
+static void need(bool succeeded, const char *what)
 {
 	if (succeeded)
 		return;
@@ -31,7 +32,7 @@ static struct ibv_context *open_device(const char *name)
 		if (!strcmp(ibv_get_device_name(list[i]), name))
 			context = ibv_open_device(list[i]);
 	}
-	need(context != NULL, name);
+	need(context, name);
 	return context;
 }
 
@@ -46,7 +47,7 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 	};
 	struct ibv_qp *qp = ibv_create_qp(pd, &attr);
 
-	need(qp != NULL, "ibv_create_qp");
+	need(qp, "ibv_create_qp");
 	return qp;
 }
 
@@ -58,7 +59,7 @@ static struct ibv_comp_cntr *count(struct ibv_qp *qp, uint32_t operations,
 	struct ibv_comp_cntr_init_attr init = {};
 	struct ibv_comp_cntr *counter = ibv_create_comp_cntr(qp->context, &init);
 
-	need(counter != NULL, "ibv_create_comp_cntr");
+	need(counter, "ibv_create_comp_cntr");
 	need(!ibv_qp_attach_comp_cntr(qp, counter, &what),
 	     "ibv_qp_attach_comp_cntr");
 	/* Where its values are in the memory of this program. */
@@ -122,7 +123,7 @@ int main(int argc, char **argv)
 	cq = ibv_create_cq(context, 4 * MESSAGES, NULL, NULL, 0);
 	need(pd && cq, "ibv_alloc_pd, ibv_create_cq");
 	mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
-	need(mr != NULL, "ibv_reg_mr");
+	need(mr, "ibv_reg_mr");
 	from = create_qp(pd, cq);
 	to = create_qp(pd, cq);
 
