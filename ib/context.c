@@ -3,9 +3,28 @@
  * What a program has of a device; PDs.
  */
 
+#include <linux/sched/task.h>
+#include <rdma/restrack.h>
 #include <rdma/uverbs_ioctl.h>
 
 #include "kfabric_ib.h"
+
+/*
+ * The core has put the task into the resource of a new context. If there is no
+ * context in the end, UVERBS_METHOD_GET_CONTEXT of Linux 7.3 forgets the reference
+ * to the task, which any program could repeat. Without a task in it, the resource
+ * can be released, too, as the older command does.
+ */
+static int kfib_no_ucontext(struct ib_ucontext *ibucontext, int error)
+{
+	struct rdma_restrack_entry *res = &ibucontext->res;
+
+	if (res->task) {
+		put_task_struct(res->task);
+		res->task = NULL;
+	}
+	return error;
+}
 
 /**
  * kfib_alloc_ucontext - a program opens a device
@@ -22,10 +41,10 @@ int kfib_alloc_ucontext(struct ib_ucontext *ibucontext, struct ib_udata *udata)
 
 	ret = ib_no_udata_io(udata);
 	if (ret)
-		return ret;
+		return kfib_no_ucontext(ibucontext, ret);
 	context = kfabric_verbs_context_alloc(to_kfib(ibucontext->device)->device);
 	if (IS_ERR(context))
-		return PTR_ERR(context);
+		return kfib_no_ucontext(ibucontext, PTR_ERR(context));
 	ucontext->context = context;
 	return 0;
 }
