@@ -40,7 +40,8 @@ static inline struct kfdv_memory_location location(const struct buffer *buffer)
 
 	if (!buffer)
 		return location;
-	location.type = buffer->type;
+	location.type = buffer->type == BUFFER_VA ? KFDV_MEMORY_LOCATION_VA :
+						    KFDV_MEMORY_LOCATION_DMABUF;
 	if (buffer->type == BUFFER_VA) {
 		location.ptr = (void *)(unsigned long)buffer->addr;
 	} else {
