@@ -495,13 +495,15 @@ static void cntrs(void)
 	struct kfabric_ib_comp_cntr_resp resp;
 	struct ibv_qp fake = { .handle = some(QP) };
 	__u32 unit = below(3), cntr;
+	struct wanted internal = { .unit = &unit, .resp = &resp };
+	struct wanted external = { .comp = &comp, .err = &err };
 	__u64 value;
 	void *map;
 
 	err.addr += 8;
 	switch (below(8)) {
 	case 0:
-		if (!create((struct wanted) { .unit = &unit, .resp = &resp }, &cntr)) {
+		if (!create(internal, &cntr)) {
 			learn(CNTR, cntr);
 			map = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, device->cmd_fd,
 				   resp.mmap_offset);
@@ -510,7 +512,7 @@ static void cntrs(void)
 		}
 		break;
 	case 1:
-		if (!create((struct wanted) { .comp = &comp, .err = &err }, &cntr))
+		if (!create(external, &cntr))
 			learn(CNTR, cntr);
 		break;
 	case 2:

@@ -42,7 +42,12 @@ held() {
 }
 
 # held_on DEVICE: the processes of those programs.
-held_on() { pgrep -f "^/tmp/verbs-held $1 "; }
+held_on() {
+	local pid
+	for pid in $(pidof verbs-held); do
+		! tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q " $1 " || echo "$pid"
+	done
+}
 
 # killed_with_everything: a program with every kind of object, in use, leaves nothing.
 killed_with_everything() {
