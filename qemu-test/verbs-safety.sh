@@ -56,7 +56,10 @@ killed_with_everything() {
 		held a kf0 192.0.2.1 "$work/held" || return
 		sleep 0.3
 		# shellcheck disable=SC2046 # one argument for each
-		kill -9 $(held_on kf0) || return
+		kill -9 $(held_on kf0) || {
+			cat "$work/held"
+			return 1
+		}
 		wait "$program"
 		nothing_left || return
 	done
