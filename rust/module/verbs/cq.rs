@@ -194,7 +194,7 @@ impl Cq {
 
     /// The memory that the program maps; zeros for a CQ that is polled. Process context, sleeps.
     fn memory(&self) -> kfabric_verbs_map {
-        // Nobody replaces it meanwhile.
+        // No resize replaces it meanwhile.
         let room = self.resizing.lock();
         match (&room.mapped, &self.ring.lock().entries) {
             (Some(mapped), Entries::Mapped(ring)) => kfabric_verbs_map {
