@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What a program has of a device; PDs.
+ * Contexts of programs; PDs.
  */
 
 #include <linux/sched/task.h>
@@ -29,7 +29,7 @@ static int kfib_no_ucontext(struct ib_ucontext *ibucontext, int error)
 /**
  * kfib_alloc_ucontext - a program opens a device
  * @ibucontext: its context
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * Return: 0, or an error of kfabric_verbs_context_alloc().
  */
@@ -83,7 +83,7 @@ void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
 }
 
 /**
- * kfib_context_of - what the program of a call has of the device
+ * kfib_context_of - the context of the program of a call
  * @udata: of the call; NULL for a kernel caller
  *
  * Return: it; NULL for a kernel caller.
@@ -116,7 +116,7 @@ int kfib_mmap(struct ib_ucontext *ibucontext, struct vm_area_struct *vma)
 /**
  * kfib_alloc_pd - makes a PD
  * @ibpd: the PD
- * @udata: nothing of ours; NULL for a kernel caller
+ * @udata: no driver data; NULL for a kernel caller
  *
  * Return: 0, or an error of kfabric_verbs_pd_alloc().
  */
@@ -139,7 +139,7 @@ int kfib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 /**
  * kfib_dealloc_pd - ends a PD, which has no objects
  * @ibpd: the PD
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * Return: 0
  */

@@ -3,7 +3,6 @@
  * Completion queues.
  */
 
-#include <linux/bits.h>
 #include <linux/build_bug.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -11,9 +10,6 @@
 
 /* Entries that are taken from kfabric.ko in one call. */
 #define KFIB_POLL	16
-
-/* IBV_WC_WITH_INV of <infiniband/verbs.h>, which no header of the kernel has. */
-#define KFIB_USER_WC_WITH_INV	BIT(3)
 
 #define KFIB_SAME(name)	static_assert(KFABRIC_VERBS_WC_##name == IB_WC_##name)
 #define KFIB_SAME_OP(name)	static_assert(KFABRIC_VERBS_OP_##name == IB_WC_##name)
@@ -224,7 +220,7 @@ static void kfib_fill_wc(const struct ib_cq *ibcq, struct ib_wc *wc,
 		/* The core passes flags on as they are; programs have others. */
 		wc->wc_flags = from->flags & (IB_WC_GRH | IB_WC_WITH_IMM);
 		if (from->flags & IB_WC_WITH_INVALIDATE)
-			wc->wc_flags |= KFIB_USER_WC_WITH_INV;
+			wc->wc_flags |= KFABRIC_IB_WC_WITH_INV;
 	}
 }
 

@@ -154,7 +154,7 @@ static int kfib_specs(const struct ib_flow_attr *attr, struct kfib_specs *specs)
  * kfib_create_flow - make a flow
  * @ibqp: the QP, which the core keeps
  * @attr: the rule, and static counters
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * The core has checked that the program may make flows, and keeps the counters.
  *

@@ -29,7 +29,7 @@ struct kfib_device {
 };
 
 /**
- * struct kfib_ucontext - what a program has of a device
+ * struct kfib_ucontext - the context of a program
  * @ibucontext: of ib_core
  * @context: of kfabric.ko
  */
@@ -39,7 +39,7 @@ struct kfib_ucontext {
 };
 
 /**
- * struct kfib_ah - the way to a peer
+ * struct kfib_ah - an address handle
  * @ibah: of ib_core
  * @av: its addresses
  */

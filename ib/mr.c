@@ -48,7 +48,7 @@ static struct ib_mr *kfib_mr_registered(struct kfib_mr *mr,
  * @iova: the first address by which work requests and peers name the memory
  * @access: the rights
  * @dmah: hints for DMA, which the device does not have
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * Return: the region, or an error: -EOPNOTSUPP for other rights than those to
  * access memory, and those of kfabric_verbs_mr_user().
@@ -84,7 +84,7 @@ struct ib_mr *kfib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
  * @fd: the descriptor of the DMA-BUF
  * @access: the rights
  * @dmah: hints for DMA, which the device does not have
- * @attrs: nothing of ours
+ * @attrs: no driver data
  *
  * Return: the region, or an error: -EOPNOTSUPP for other rights than those to
  * access memory, and those of kfabric_verbs_mr_dma_buf().
@@ -202,7 +202,7 @@ int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
 /**
  * kfib_dereg_mr - ends a region
  * @ibmr: the region
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * Waits until accesses of peers that have begun are over. Work requests that
  * name the memory keep it until they have completed.

@@ -44,7 +44,7 @@ static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
  * kfib_create_ah - make an address handle
  * @ibah: the handle
  * @init_attr: its attributes
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * A work request that uses it finds the path.
  *
@@ -80,7 +80,7 @@ int kfib_destroy_ah(struct ib_ah *ibah, u32 flags)
  * kfib_create_qp - make a QP
  * @ibqp: the QP
  * @attr: what it is to be; its capacities are stored there
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * Context: process.
  * Return: 0; -EOPNOTSUPP for another type than RC, UD and GSI, and for flags; the
@@ -139,7 +139,7 @@ int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 /**
  * kfib_destroy_qp - end a QP
  * @ibqp: the QP
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * Context: process; waits for a run of the QP.
  * Return: 0.
@@ -258,7 +258,7 @@ static int kfib_do_modify(struct kfib_qp *qp, const struct ib_qp_attr *attr,
  * @ibqp: the QP
  * @attr: the attributes
  * @mask: which of them
- * @udata: nothing of ours
+ * @udata: no driver data
  *
  * Context: process.
  * Return: 0; -EOPNOTSUPP for attributes that no QP has, -EINVAL for a

@@ -42,7 +42,7 @@ void kfib_srq_event(void *cookie, u32 number)
  * kfib_create_srq - create an SRQ
  * @ibsrq: of the core
  * @init: its size; the limit has no meaning here
- * @udata: nothing of ours; NULL for a kernel caller
+ * @udata: no driver data; NULL for a kernel caller
  *
  * Context: process.
  * Return: 0; -EOPNOTSUPP for another type than the basic one, -EINVAL for no
@@ -73,7 +73,7 @@ int kfib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
  * @ibsrq: the SRQ
  * @attr: the attributes
  * @mask: which of them
- * @udata: nothing of ours; NULL for a kernel caller
+ * @udata: no driver data; NULL for a kernel caller
  *
  * Context: process.
  * Return: 0; -EINVAL for fewer receives than are posted, none, more than there

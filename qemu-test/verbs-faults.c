@@ -9,7 +9,7 @@
  * For each call the first such place fails, then the second, and so on until the call
  * succeeds without reaching one. A failed call returns ENOMEM, EFAULT or ENOBUFS and leaves
  * nothing: the same call made again without faults succeeds. Needs a kernel with fault
- * injection, and root. The kernel has a driver_id of its own: ipath=1.
+ * injection, and root. The module is loaded with ipath=1.
  */
 
 #define _GNU_SOURCE

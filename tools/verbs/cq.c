@@ -21,6 +21,8 @@ static_assert(IBV_WC_SEND == 0 && IBV_WC_RDMA_WRITE == 1 &&
 	      IBV_WC_FETCH_ADD == 4 && IBV_WC_LOCAL_INV == 6 &&
 	      IBV_WC_RECV == 128 && IBV_WC_RECV_RDMA_WITH_IMM == 129,
 	      "the opcodes are those of the kernel");
+static_assert(IBV_WC_WITH_INV == KFABRIC_IB_WC_WITH_INV,
+	      "the flags are those of the kernel");
 static_assert(sizeof(struct kfabric_ib_cq_ring) == 128 &&
 	      sizeof(struct kfabric_ib_cqe) == 64, "the memory of a CQ");
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The driver as libibverbs knows it, devices, and what a program has of one.
+ * The driver as libibverbs knows it, devices, and contexts.
  */
 
 #include <errno.h>

@@ -21,7 +21,7 @@
  *         calls
  * @reserved: must be zero
  *
- * No input stands for zeros.
+ * A call without input means zeros.
  */
 struct kfabric_ib_create_cq {
 	__u32	flags;
@@ -88,6 +88,9 @@ struct kfabric_ib_cqe {
 	__u32		reserved;
 	__aligned_u64	reserved2[3];
 };
+
+/* IBV_WC_WITH_INV of <infiniband/verbs.h>, for @wc_flags; the kernel's differs. */
+#define KFABRIC_IB_WC_WITH_INV	(1U << 3)
 
 /* What a completion counter counts. */
 enum kfabric_ib_comp_cntr_unit {

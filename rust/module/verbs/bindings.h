@@ -199,7 +199,7 @@ u32 kfabric_verbs_device_stats(const struct kfabric_verbs_device *device,
 			       u64 *values, u32 count);
 const char *kfabric_verbs_stat_name(u32 number);
 
-/* What a program has of a device: context.rs. */
+/* Contexts of programs: context.rs. */
 struct kfabric_verbs_context *
 kfabric_verbs_context_alloc(struct kfabric_verbs_device *device);
 void kfabric_verbs_context_free(struct kfabric_verbs_context *context);

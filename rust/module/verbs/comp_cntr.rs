@@ -104,6 +104,10 @@ const _: () = assert!(
         && CompCntrOps::REMOTE_RDMA_WRITE.bits() == raw::KFABRIC_VERBS_CNTR_REMOTE_RDMA_WRITE
 );
 const _: () = assert!(
+    CompCntrType::Wrs as u32 == raw::KFABRIC_IB_COMP_CNTR_UNIT_WRS
+        && CompCntrType::Bytes as u32 == raw::KFABRIC_IB_COMP_CNTR_UNIT_BYTES
+);
+const _: () = assert!(
     CompCntrEntry::Comp as u32 == raw::KFABRIC_VERBS_CNTR_COMP
         && CompCntrEntry::Err as u32 == raw::KFABRIC_VERBS_CNTR_ERR
         && CompCntrModifyOp::Set as u32 == raw::KFABRIC_VERBS_CNTR_SET

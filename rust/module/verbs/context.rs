@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Context: what a program has of a device, or the kernel callers of the device together.
+//! Context: what the objects of a program on a device belong to, or those of its kernel callers.
 //!
 //! A program gets one when it opens the device. All its objects are below it, belong to the user
 //! who opened it, and are charged to that user. A program uses a device only from the network
@@ -112,7 +112,7 @@ impl Drop for Counting {
 /// The identifier of objects of this front end for the provider: no handle of another one.
 const NO_HANDLE: u64 = u64::MAX;
 
-/// What a program has of a device, or the kernel callers of the device together.
+/// What the objects of a program on a device belong to, or those of its kernel callers.
 #[pin_data]
 pub(super) struct Context {
     link: Arc<DeviceUse>,

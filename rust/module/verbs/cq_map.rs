@@ -48,9 +48,6 @@ use crate::{
 /// Words of an entry that are written.
 const WORDS: usize = 5;
 
-/// The flag of `enum ibv_wc_flags` for an invalidated key, which has another value in the kernel.
-const PROGRAM_WITH_INV: u32 = 8;
-
 // `Entry::words` is the layout of the interface.
 const _: () = {
     assert!(offset_of!(kfabric_ib_cqe, wr_id) == 0);
@@ -71,7 +68,7 @@ impl Entry {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut flags = self.flags & (raw::KFABRIC_VERBS_WC_GRH | raw::KFABRIC_VERBS_WC_WITH_IMM);
         if self.flags & raw::KFABRIC_VERBS_WC_WITH_INVALIDATE != 0 {
-            flags |= PROGRAM_WITH_INV;
+            flags |= raw::KFABRIC_IB_WC_WITH_INV;
         }
         [
             self.wr_id,

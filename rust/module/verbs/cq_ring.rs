@@ -90,7 +90,8 @@ pub(super) struct Entry {
     pub(super) network_hdr_type: u8,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 64);
+// The documents name this size.
+const _: () = assert!(size_of::<Entry>() == 48);
 
 impl Entry {
     /// A request that has succeeded, without data.

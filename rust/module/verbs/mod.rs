@@ -9,7 +9,7 @@
 //! | file | topic |
 //! |---|---|
 //! | [`device`] | a device on a link |
-//! | [`context`] | what a program has of a device |
+//! | [`context`] | the context of a program, or of the kernel callers |
 //! | [`map`] | memory that programs map |
 //! | [`pd`] | protection domains |
 //! | [`keys`] | the keys of a PD, and accesses of peers |

@@ -27,6 +27,7 @@ extern "C" {
 #endif
 
 #ifndef KFDV_HAVE_IBV_COMP_CNTR
+/* A macro that came with rdma-core 65, too: its functions are not macros. */
 #ifdef IBV_DEVICE_CC_DMA_BOUNCE
 #define KFDV_HAVE_IBV_COMP_CNTR	1
 #else
