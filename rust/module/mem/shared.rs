@@ -13,7 +13,6 @@
 
 use super::budget::Allowance;
 use crate::shim::{
-    anon_file,
     bindings as shim,
     memory::kmalloc_array_size,
     word::AtomicWord, //
@@ -21,6 +20,7 @@ use crate::shim::{
 use core::ptr::NonNull;
 use kernel::{
     bindings,
+    fs::File,
     mm::virt::{
         flags,
         VmaNew, //
@@ -202,11 +202,14 @@ impl SharedPages {
 
     /// [`map`](Self::map) in the `mmap` operation of a file of another module. That module may be
     /// unloaded before the mapping ends, whose operations are functions of this module. So the
-    /// mapping gets a file of this module in place of its own, and no longer holds the other file.
-    ///
-    /// Fails as [`map`](Self::map); `ENFILE`.
-    pub(crate) fn map_with_file(self: &Arc<Self>, vma: &VmaNew, access: MapAccess) -> Result {
-        let file = anon_file::keeper()?;
+    /// mapping gets `file`, an [`anon_file::keeper`](crate::shim::anon_file::keeper), in place of its
+    /// own, and no longer holds the other file. Fails as [`map`](Self::map).
+    pub(crate) fn map_with_file(
+        self: &Arc<Self>,
+        vma: &VmaNew,
+        access: MapAccess,
+        file: &File,
+    ) -> Result {
         self.map(vma, access)?;
         // SAFETY: The area is being created, is of a file, and nothing else uses it yet. The call
         // takes a reference to the file.

@@ -12,6 +12,7 @@
 
 use kernel::{
     bindings::vm_area_struct,
+    fs::File,
     mm::virt::VmaNew,
     new_spinlock,
     page::PAGE_SHIFT,
@@ -21,7 +22,9 @@ use kernel::{
         RBTreeNodeReservation, //
     },
     sync::{
+        aref::ARef,
         Arc,
+        SetOnce,
         SpinLock, //
     },
     types::ForeignOwnable, //
@@ -33,10 +36,13 @@ use super::{
     declared,
     raw::kfabric_verbs_context, //
 };
-use crate::mem::{
-    Allowance,
-    MapAccess,
-    SharedPages, //
+use crate::{
+    mem::{
+        Allowance,
+        MapAccess,
+        SharedPages, //
+    },
+    shim::anon_file::keeper, //
 };
 
 /// Bytes of an entry in the table.
@@ -54,6 +60,9 @@ struct Table {
 /// What the program of a context can map.
 #[pin_data]
 pub(super) struct Maps {
+    /// The file of all mappings, which keeps `kfabric.ko` loaded. A file for each would be one of
+    /// those that the whole system may have.
+    file: SetOnce<ARef<File>>,
     /// A leaf; process context.
     #[pin]
     table: SpinLock<Table>,
@@ -67,6 +76,7 @@ impl Maps {
             entries: RBTree::new(),
         };
         pin_init!(Self {
+            file: SetOnce::new(),
             table <- new_spinlock!(table, "verbs::Maps::table"),
         })
     }
@@ -76,15 +86,25 @@ impl Maps {
         self.table.lock().entries.get(&number).cloned()
     }
 
+    /// The file of all mappings. Fails with `ENFILE`, `ENOMEM`. Sleeps.
+    fn file(&self) -> Result<&File> {
+        if self.file.as_ref().is_none() {
+            // Another thread may have been first: this file is closed then.
+            self.file.populate(keeper()?);
+        }
+        let file = self.file.as_ref().ok_or(EAGAIN)?;
+        Ok(file)
+    }
+
     /// Maps the pages of an entry, from the first on.
     ///
-    /// Fails with `EINVAL` if the offset selects no entry; otherwise as
+    /// Fails with `EINVAL` if the offset selects no entry; `ENFILE`, `ENOMEM`; otherwise as
     /// [`SharedPages::map_with_file`]. In the `mmap` operation of a file; sleeps.
     fn map(&self, vma: &VmaNew) -> Result {
         // SAFETY: `vma` is a valid area that is being created, and nothing else uses it yet.
         let number = unsafe { (*vma.as_ptr()).vm_pgoff } as u64;
         let (pages, access) = self.find(number).ok_or(EINVAL)?;
-        pages.map_with_file(vma, access)
+        pages.map_with_file(vma, access, self.file()?)
     }
 }
 

@@ -182,7 +182,9 @@ unsafe extern "C" fn kfabric_verbs_pd_free(pd: *mut kfabric_verbs_pd) {
     drop(unsafe { Arc::<Pd>::from_foreign(pd.cast()) });
 }
 
-/// Charges the user for an address handle. Fails with `ENOMEM`. Any context.
+/// Charges the user of a program for an address handle. Fails with `ENOMEM`. Those of kernel callers
+/// are not charged: connection management makes them for all users, and has few at a time. Any
+/// context.
 ///
 /// # Safety
 ///
@@ -191,10 +193,13 @@ unsafe extern "C" fn kfabric_verbs_pd_free(pd: *mut kfabric_verbs_pd) {
 unsafe extern "C" fn kfabric_verbs_pd_charge_ah(pd: *mut kfabric_verbs_pd) -> c_int {
     // SAFETY: By the requirement above.
     let pd = unsafe { Arc::<Pd>::borrow(pd.cast()) };
+    if !pd.context.is_program() {
+        return 0;
+    }
     code(pd.context.budget().charge(AH_BYTES))
 }
 
-/// Returns the charge for an address handle. Any context.
+/// Returns that charge. Any context.
 ///
 /// # Safety
 ///
@@ -203,5 +208,7 @@ unsafe extern "C" fn kfabric_verbs_pd_charge_ah(pd: *mut kfabric_verbs_pd) -> c_
 unsafe extern "C" fn kfabric_verbs_pd_uncharge_ah(pd: *mut kfabric_verbs_pd) {
     // SAFETY: By the requirement above.
     let pd = unsafe { Arc::<Pd>::borrow(pd.cast()) };
-    pd.context.budget().uncharge(AH_BYTES);
+    if pd.context.is_program() {
+        pd.context.budget().uncharge(AH_BYTES);
+    }
 }
