@@ -33,6 +33,8 @@ faults() {
 
 # held HOST DEVICE ADDRESS FILE: a program with every kind of object, in the background; $program.
 held() {
+	# What the one before has printed.
+	rm -f "$4"
 	limit=3000 debian "$1" /tmp/verbs-held "$2" "$(gid "$2" "$3")" >"$4" 2>&1 &
 	program=$!
 	soon grep -q held "$4" || {
