@@ -207,7 +207,9 @@ impl Mr {
         let memory = fast.take().ok_or(BadKey)?.into_memory();
         let len = memory.len() as u64;
         if base.checked_add(len).is_none() {
-            PageList::of_memory(memory).map(|list| fast.put(list));
+            if let Some(list) = PageList::of_memory(memory) {
+                fast.put(list);
+            }
             return Err(BadKey);
         }
         *self.live.lock() = Some(Grant {
@@ -250,9 +252,9 @@ impl Mr {
         let _ = self.drain().wait(Signals::None);
         self.drain().reopen();
         // All references were those of accesses.
-        grant
-            .and_then(|grant| PageList::of_memory(grant.memory))
-            .map(|list| fast.put(list));
+        if let Some(list) = grant.and_then(|grant| PageList::of_memory(grant.memory)) {
+            fast.put(list);
+        }
         Ok(())
     }
 
