@@ -321,8 +321,10 @@ static void *use_counters(void *seed)
 		volatile __u64 *values;
 		struct ibv_qp qp = { .handle = rand_r(&state) % 4 };
 		__u64 got;
+		int ret;
 
-		if (create((struct wanted) { .resp = &resp }, &cntr))
+		ret = create((struct wanted) { .resp = &resp }, &cntr);
+		if (ret)
 			continue;
 		values = map_of(resp.mmap_offset, PROT_READ);
 		/* Handles of other threads, and of none. */

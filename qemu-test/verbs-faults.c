@@ -231,10 +231,12 @@ static void memory(void)
 }
 
 static int make_cq(void) { return error_of(cq = ibv_create_cq(device, 1000, NULL, NULL, 0)); }
+
 static int make_cq_events(void)
 {
 	return error_of(cq = ibv_create_cq(device, 10, NULL, a.channel, 0));
 }
+
 static int end_cq(void) { return ibv_destroy_cq(cq); }
 static void undo_cq(void) { expect(!end_cq(), "destroy_cq"); }
 static void ready_cq(void) { must(make_cq(), 0, "create_cq"); }

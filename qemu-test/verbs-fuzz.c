@@ -564,7 +564,8 @@ static void flows(void)
 			memset(rule, 0, sizeof(rule));
 			ipv4->type = one_in(8) ? below(0x60) : IBV_FLOW_SPEC_IPV4;
 			ipv4->size = one_in(8) ? below(80) : sizeof(*ipv4);
-			ipv4->val.src_ip = ipv4->mask.src_ip = any();
+			ipv4->mask.src_ip = any();
+			ipv4->val.src_ip = ipv4->mask.src_ip;
 			ipv4->mask.ttl = one_in(8);
 			spec(&flow, rule, sizeof(*ipv4));
 		}

@@ -179,8 +179,10 @@ static __u32 icrc(__u32 len)
 	__u8 head[40];
 
 	memcpy(head, packet, sizeof(head));
-	head[1] = head[8] = head[10] = head[11] = 0xff;
-	head[26] = head[27] = 0xff;
+	head[1] = 0xff;
+	head[8] = 0xff;
+	memset(&head[10], 0xff, 2);
+	memset(&head[26], 0xff, 2);
 	head[32] = 0xff;
 	return ~crc_of(crc_of(0xdebb20e3, head, sizeof(head)), packet + 40, len - 40);
 }
@@ -275,7 +277,8 @@ static void at_the_connection(void)
 static void at_datagrams(void)
 {
 	__u32 len = 8 + below(1100);
-	__u8 *at = bth(below(8) ? 0x64 + below(2) : below(256), datagrams[1].qp->qp_num, any(), len);
+	__u8 *at = bth(below(8) ? 0x64 + below(2) : below(256), datagrams[1].qp->qp_num, any(),
+		       len);
 
 	random_bytes(at, len + 32);
 	put32(at, below(2) ? 0x1234 : any());
@@ -390,7 +393,8 @@ static long kernel_memory(void)
 
 	expect(file, "/proc/meminfo");
 	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "SUnreclaim: %ld", &value) == 1 || sscanf(line, "Percpu: %ld", &value) == 1)
+		if (sscanf(line, "SUnreclaim: %ld", &value) == 1 ||
+		    sscanf(line, "Percpu: %ld", &value) == 1)
 			sum += value;
 	fclose(file);
 	return sum;
@@ -399,7 +403,8 @@ static long kernel_memory(void)
 static void open_host(struct host *host, int netns, const char *name, const char *index)
 {
 	expect(!setns(netns, CLONE_NEWNET), "setns: %s", strerror(errno));
-	host->index = gid_index = atoi(index);
+	gid_index = atoi(index);
+	host->index = gid_index;
 	open_device(name);
 	host->device = device;
 	host->gid = own_gid;
@@ -420,10 +425,12 @@ static double phase(unsigned int which, long long ms, double goal, long memory)
 		without += slice(0);
 		pairs++;
 		if (kernel_memory() - memory > PEAK_KIB)
-			fail("%s: %ld KiB of memory", attacks[which].name, kernel_memory() - memory);
+			fail("%s: %ld KiB of memory", attacks[which].name,
+			     kernel_memory() - memory);
 	}
 	share = without ? (double)with / without : 0;
-	printf("%s: %lu packets, good flow at %.2f\n", attacks[which].name, packets - before, share);
+	printf("%s: %lu packets, good flow at %.2f\n", attacks[which].name, packets - before,
+	       share);
 	fflush(stdout);
 	if (share < goal)
 		fail("%s: the good flow at %.2f of its rate", attacks[which].name, share);
@@ -482,7 +489,7 @@ int main(int argc, char **argv)
 	__atomic_store_n(&over, 1, __ATOMIC_RELAXED);
 	for (i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
-	printf("hostile: %lu packets to verbs, good flow at %.2f of its rate, memory %+ld KiB: ok\n",
+	printf("hostile: %lu packets to verbs, good flow at %.2f of its rate, memory %+ld KiB\n",
 	       packets, least, grown);
 	return 0;
 }
