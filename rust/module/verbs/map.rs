@@ -87,12 +87,13 @@ impl Maps {
     }
 
     /// The file of all mappings. Fails with `ENFILE`, `ENOMEM`. Sleeps.
-    fn file(&self) -> Result<&File> {
-        if self.file.as_ref().is_none() {
-            // Another thread may have been first: this file is closed then.
-            self.file.populate(keeper()?);
+    fn file(&self) -> Result<ARef<File>> {
+        if let Some(file) = self.file.as_ref() {
+            return Ok(file.clone());
         }
-        let file = self.file.as_ref().ok_or(EAGAIN)?;
+        let file = keeper()?;
+        // If another thread is first, this file is that of one mapping.
+        self.file.populate(file.clone());
         Ok(file)
     }
 
@@ -104,7 +105,8 @@ impl Maps {
         // SAFETY: `vma` is a valid area that is being created, and nothing else uses it yet.
         let number = unsafe { (*vma.as_ptr()).vm_pgoff } as u64;
         let (pages, access) = self.find(number).ok_or(EINVAL)?;
-        pages.map_with_file(vma, access, self.file()?)
+        let file = self.file()?;
+        pages.map_with_file(vma, access, &file)
     }
 }
 
