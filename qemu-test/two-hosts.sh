@@ -4,8 +4,9 @@
 # Two hosts for tests in the guest: network namespaces "a" and "b", joined by a veth
 # pair; tests of one program or of two, in TAP. Sourced, never run; the caller puts it
 # in the guest at / (boot --put) and shares the toolchain root at /debian (boot
-# --debian).
+# --debian), or sets $debian to another root with the programs.
 
+debian=${debian:-/debian}
 work=$(mktemp -d)
 count=0
 failures=0
@@ -24,11 +25,11 @@ on() {
 	timeout "$limit" "$(type -P ip)" netns exec "$host" "$@"
 }
 
-# debian HOST COMMAND...: the same, a program of the toolchain root.
+# debian HOST COMMAND...: the same, a program of the root $debian.
 debian() {
 	local host=$1
 	shift
-	on "$host" chroot /debian "$@"
+	on "$host" chroot "$debian" "$@"
 }
 
 # wanted NAME: the test shall run. The words are those of the script that sources this.

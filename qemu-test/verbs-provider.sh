@@ -6,8 +6,10 @@
 # for rdma-core 56 is at /libkfabric.so.1, and that for 65, if there is one, at
 # /libkfabric-65.so.1.
 
-drivers=/debian/etc/libibverbs.d
-providers=/debian/usr/lib/x86_64-linux-gnu/libibverbs
+# The root whose libibverbs gets the provider.
+debian=${debian:-/debian}
+drivers=$debian/etc/libibverbs.d
+providers=$debian/usr/lib/x86_64-linux-gnu/libibverbs
 
 # cover FOLDER: put a copy over a folder of the shared root, which is read-only.
 cover() {
@@ -20,7 +22,7 @@ cover() {
 put_provider() {
 	cp "$1" "$providers/libkfabric.so.1" &&
 		ln -sf libkfabric.so.1 "$providers/libkfabric-rdmav34.so" &&
-		echo "driver ${providers#/debian}/libkfabric" >"$drivers/kfabric.driver"
+		echo "driver ${providers#"$debian"}/libkfabric" >"$drivers/kfabric.driver"
 }
 
 no_warning() { ! grep -i warning "$work/client"; }
