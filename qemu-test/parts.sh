@@ -353,14 +353,16 @@ part_pyverbs() {
 		"$KF_TOP/qemu-test/pyverbs" "$@"
 }
 
-# The modules of the target and the initiator are those of the stock kernel.
+# The storage of the kernel on devices for verbs: NVMe and NFS, which the plain kernel does not have.
 part_storage() {
-	part_flavour=stock
+	local name scripts=()
+	[ "$flavour" != plain ] || part_flavour=stock
 	need ko module
-	tap_part storage '.' guest --name storage --debian --put "$ko:kfabric.ko" \
-		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" \
-		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
-		"$KF_TOP/qemu-test/verbs-storage" "$@"
+	for name in verbs-nvme.sh verbs-nfs.sh verbs-provider.sh two-hosts.sh; do
+		scripts+=(--put "$KF_TOP/qemu-test/$name:$name")
+	done
+	tap_part storage '.' guest --name storage --debian --peers --put "$ko:kfabric.ko" \
+		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" "${scripts[@]}" -- "$KF_TOP/qemu-test/verbs-storage" "$@"
 }
 
 part_pair() {

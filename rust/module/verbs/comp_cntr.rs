@@ -180,29 +180,29 @@ impl AttachedCntrs {
         Ok(KBox::new(attached, GFP_KERNEL_ACCOUNT)?)
     }
 
-    /// Each operation of `ops`, with its place.
-    fn places(
+    /// Each operation of `ops`, with its slot.
+    fn slots(
         &self,
         ops: CompCntrOps,
     ) -> impl Iterator<Item = &SetOnce<UseRef<CompCntr>>> + use<'_> {
         let wanted = move |(bit, _): &(usize, _)| ops.bits() >> bit & 1 != 0;
-        let places = self.cntrs.iter().enumerate();
-        places.filter(wanted).map(|(_, place)| place)
+        let slots = self.cntrs.iter().enumerate();
+        slots.filter(wanted).map(|(_, slot)| slot)
     }
 
     /// Attaches a counter for `ops`, which are not empty. The caller prevents two changes at the
     /// same time. Fails with `EBUSY` if an operation has a counter, `EBADF` if the counter is
     /// destroyed; nothing is attached then. Does not sleep.
     pub(super) fn attach(&self, cntr: &Arc<CompCntr>, ops: CompCntrOps) -> Result {
-        if self.places(ops).any(|place| place.as_ref().is_some()) {
+        if self.slots(ops).any(|slot| slot.as_ref().is_some()) {
             return Err(EBUSY);
         }
         let mut uses = [const { None }; OPS];
-        for (to, _) in uses.iter_mut().zip(self.places(ops)) {
+        for (to, _) in uses.iter_mut().zip(self.slots(ops)) {
             *to = Some(UseRef::new(cntr.clone())?);
         }
-        for (place, cntr) in self.places(ops).zip(uses.into_iter().flatten()) {
-            place.populate(cntr);
+        for (slot, cntr) in self.slots(ops).zip(uses.into_iter().flatten()) {
+            slot.populate(cntr);
         }
         Ok(())
     }
