@@ -38,6 +38,24 @@ static_assert(sizeof(struct ibv_sge) == sizeof(struct ib_uverbs_sge) &&
 	      "an SGE is that of the kernel");
 
 /**
+ * union kf_wr - a work request of a list to send or to receive
+ * @send: one to send
+ * @recv: one to receive; its members begin one to send, too
+ */
+union kf_wr {
+	struct ibv_send_wr send;
+	struct ibv_recv_wr recv;
+};
+
+static_assert(offsetof(struct ibv_send_wr, next) ==
+	      offsetof(struct ibv_recv_wr, next) &&
+	      offsetof(struct ibv_send_wr, sg_list) ==
+	      offsetof(struct ibv_recv_wr, sg_list) &&
+	      offsetof(struct ibv_send_wr, num_sge) ==
+	      offsetof(struct ibv_recv_wr, num_sge),
+	      "one list for all posts");
+
+/**
  * struct kf_command - a batch: this head, then the work requests, then all SGEs
  * @hdr: which command, and its size
  * @post: for which queue, and how many of each
@@ -54,12 +72,14 @@ static_assert(sizeof(struct kf_command) ==
 /**
  * struct kf_queue - where a batch goes
  * @context: the device
+ * @qp: the QP of work requests to send; NULL for receives
  * @method: which command
  * @handle: the queue
  * @wqe_size: bytes of a work request in the kernel's format
  */
 struct kf_queue {
 	struct ibv_context *context;
+	const struct ibv_qp *qp;
 	uint32_t method;
 	uint32_t handle;
 	uint32_t wqe_size;
@@ -135,13 +155,17 @@ static int kf_batch_post(struct kf_batch *batch, const struct kf_queue *queue,
 	return ret;
 }
 
-/* Would a batch that has so many still be a command with these? */
+/*
+ * Is a batch of so many, the last of which has @last_sges of its own, still a
+ * command? A number of SGEs below 0 is as one that is too large.
+ */
 static bool kf_batch_fits(const struct kf_queue *queue, size_t num_wrs,
-			  size_t num_sges)
+			  size_t num_sges, size_t last_sges)
 {
-	return num_wrs <= KF_MAX_COMMAND && num_sges <= KF_MAX_COMMAND &&
+	return num_wrs <= KF_MAX_COMMAND && last_sges <= KF_MAX_COMMAND &&
 	       sizeof(struct kf_command) + num_wrs * queue->wqe_size +
-	       num_sges * sizeof(struct ibv_sge) <= KF_MAX_COMMAND;
+	       (num_sges + last_sges) * sizeof(struct ibv_sge) <=
+	       KF_MAX_COMMAND;
 }
 
 /* Translates a work request; what an opcode does not have stays 0. */
@@ -181,16 +205,81 @@ static void kf_send_wr(const struct ibv_qp *qp, const struct ibv_send_wr *wr,
 	}
 }
 
-/* A work request with fewer than no SGEs is refused like one with too many. */
-static size_t kf_sges_of(int num_sge)
+static void kf_translate(const struct kf_queue *queue, const union kf_wr *wr,
+			 void *to)
 {
-	return num_sge < 0 ? SIZE_MAX : (size_t)num_sge;
+	if (queue->qp) {
+		kf_send_wr(queue->qp, &wr->send, to);
+		return;
+	}
+	*(struct ib_uverbs_recv_wr *)to = (struct ib_uverbs_recv_wr) {
+		.wr_id = wr->recv.wr_id,
+		.num_sge = wr->recv.num_sge,
+	};
+}
+
+static union kf_wr *kf_next(const union kf_wr *wr)
+{
+	return (union kf_wr *)wr->recv.next;
+}
+
+/* Fills a batch with the first work requests of a list. */
+static void kf_batch_fill(struct kf_batch *batch, const struct kf_queue *queue,
+			  const union kf_wr *wr)
+{
+	uint32_t num_wrs = batch->command->post.wr_count;
+	struct ibv_sge *sges = kf_batch_sges(batch);
+	uint8_t *to = kf_batch_wrs(batch);
+
+	for (; num_wrs; num_wrs--, wr = kf_next(wr)) {
+		kf_translate(queue, wr, to);
+		to += queue->wqe_size;
+		if (wr->recv.num_sge)
+			memcpy(sges, wr->recv.sg_list,
+			       wr->recv.num_sge * sizeof(*sges));
+		sges += wr->recv.num_sge;
+	}
+}
+
+/*
+ * Posts a list, by as many calls as it takes. After an error @first is the work
+ * request that is refused; those before it are posted.
+ * Return: 0, or an error number.
+ */
+static int kf_post(const struct kf_queue *queue, union kf_wr **first)
+{
+	union kf_wr *wr = *first;
+	int ret = 0;
+
+	while (wr && !ret) {
+		size_t num_wrs = 0, num_sges = 0, posted = 0;
+		struct kf_batch batch;
+		union kf_wr *i;
+
+		for (i = wr; i && kf_batch_fits(queue, num_wrs + 1, num_sges,
+						i->recv.num_sge);
+		     i = kf_next(i)) {
+			num_wrs++;
+			num_sges += i->recv.num_sge;
+		}
+		ret = num_wrs ? kf_batch_init(&batch, queue, num_wrs,
+					      num_sges) : EINVAL;
+		if (ret)
+			break;
+		kf_batch_fill(&batch, queue, wr);
+		ret = kf_batch_post(&batch, queue, &posted);
+		while (posted--)
+			wr = kf_next(wr);
+	}
+	*first = wr;
+	return ret;
 }
 
 static struct kf_queue kf_send_queue(struct ibv_qp *qp)
 {
 	return (struct kf_queue) {
 		.context = qp->context,
+		.qp = qp,
 		.method = IB_USER_VERBS_CMD_POST_SEND,
 		.handle = qp->handle,
 		.wqe_size = sizeof(struct ib_uverbs_send_wr),
@@ -201,91 +290,22 @@ int kf_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		 struct ibv_send_wr **bad_wr)
 {
 	const struct kf_queue queue = kf_send_queue(qp);
-	struct kf_batch batch;
-	int ret = 0;
+	union kf_wr *first = (union kf_wr *)wr;
+	int ret = kf_post(&queue, &first);
 
-	while (wr && !ret) {
-		size_t num_wrs = 0, num_sges = 0, posted = 0;
-		struct ib_uverbs_send_wr *to;
-		struct ibv_send_wr *i;
-		struct ibv_sge *sges;
-
-		for (i = wr; i; i = i->next) {
-			size_t sges_of = kf_sges_of(i->num_sge);
-
-			if (sges_of > KF_MAX_COMMAND ||
-			    !kf_batch_fits(&queue, num_wrs + 1,
-					   num_sges + sges_of))
-				break;
-			num_wrs++;
-			num_sges += sges_of;
-		}
-		ret = num_wrs ? kf_batch_init(&batch, &queue, num_wrs,
-					      num_sges) : EINVAL;
-		if (ret)
-			break;
-		to = kf_batch_wrs(&batch);
-		sges = kf_batch_sges(&batch);
-		for (i = wr; num_wrs; num_wrs--, i = i->next) {
-			kf_send_wr(qp, i, to++);
-			if (i->num_sge)
-				memcpy(sges, i->sg_list,
-				       i->num_sge * sizeof(*sges));
-			sges += i->num_sge;
-		}
-		ret = kf_batch_post(&batch, &queue, &posted);
-		while (posted--)
-			wr = wr->next;
-	}
 	if (ret)
-		*bad_wr = wr;
+		*bad_wr = &first->send;
 	return ret;
 }
 
 static int kf_post_recvs(const struct kf_queue *queue, struct ibv_recv_wr *wr,
 			 struct ibv_recv_wr **bad_wr)
 {
-	struct kf_batch batch;
-	int ret = 0;
+	union kf_wr *first = (union kf_wr *)wr;
+	int ret = kf_post(queue, &first);
 
-	while (wr && !ret) {
-		size_t num_wrs = 0, num_sges = 0, posted = 0;
-		struct ib_uverbs_recv_wr *to;
-		struct ibv_recv_wr *i;
-		struct ibv_sge *sges;
-
-		for (i = wr; i; i = i->next) {
-			size_t sges_of = kf_sges_of(i->num_sge);
-
-			if (sges_of > KF_MAX_COMMAND ||
-			    !kf_batch_fits(queue, num_wrs + 1,
-					   num_sges + sges_of))
-				break;
-			num_wrs++;
-			num_sges += sges_of;
-		}
-		ret = num_wrs ? kf_batch_init(&batch, queue, num_wrs,
-					      num_sges) : EINVAL;
-		if (ret)
-			break;
-		to = kf_batch_wrs(&batch);
-		sges = kf_batch_sges(&batch);
-		for (i = wr; num_wrs; num_wrs--, i = i->next) {
-			*to++ = (struct ib_uverbs_recv_wr) {
-				.wr_id = i->wr_id,
-				.num_sge = i->num_sge,
-			};
-			if (i->num_sge)
-				memcpy(sges, i->sg_list,
-				       i->num_sge * sizeof(*sges));
-			sges += i->num_sge;
-		}
-		ret = kf_batch_post(&batch, queue, &posted);
-		while (posted--)
-			wr = wr->next;
-	}
 	if (ret)
-		*bad_wr = wr;
+		*bad_wr = &first->recv;
 	return ret;
 }
 
@@ -331,8 +351,8 @@ int kf_post_collected(struct ibv_qp *qp, const struct ib_uverbs_send_wr *wrs,
 		size_t num = 0, num_sges = 0, posted;
 
 		while (num < num_wrs &&
-		       kf_batch_fits(&queue, num + 1,
-				     num_sges + wrs[num].num_sge))
+		       kf_batch_fits(&queue, num + 1, num_sges,
+				     wrs[num].num_sge))
 			num_sges += wrs[num++].num_sge;
 		ret = num ? kf_batch_init(&batch, &queue, num, num_sges) :
 			    EINVAL;
