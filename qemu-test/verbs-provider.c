@@ -585,12 +585,19 @@ static void arguments_of_counters_are_checked_by_name(void)
 	kfdv.comp_mask = 1;
 	expect(!kfdv_create_comp_cntr(device, &init, &kfdv, sizeof(kfdv)) && errno == EINVAL,
 	       "a mask of kfdv.h");
+	kfdv = (struct kfdv_comp_cntr_init_attr) { .reserved = 1 };
+	expect(!kfdv_create_comp_cntr(device, &init, &kfdv, sizeof(kfdv)) && errno == EINVAL,
+	       "a reserved member");
 	external((struct kfdv_memory_location) { 0 }, EINVAL, "no address");
 	external((struct kfdv_memory_location) { .ptr = (__u8 *)words + 12 }, EINVAL, "4 bytes");
 	external((struct kfdv_memory_location) { .ptr = (void *)(8ul << 40) }, EFAULT,
 		 "what is not mapped");
 	external((struct kfdv_memory_location) { .ptr = (__u8 *)words, .type = 2 }, EINVAL,
 		 "a type");
+	external((struct kfdv_memory_location) { .ptr = (__u8 *)words, .reserved[6] = 1 }, EINVAL,
+		 "a reserved byte");
+	external((struct kfdv_memory_location) { .ptr = (__u8 *)words, .dmabuf.reserved = 1 },
+		 EINVAL, "a reserved member of a DMA-BUF");
 	external((struct kfdv_memory_location) {
 			.type = KFDV_MEMORY_LOCATION_DMABUF, .dmabuf.fd = -1 }, EBADF, "no file");
 

@@ -44,7 +44,12 @@ static struct kf_comp_cntr *to_kf_cc(struct ibv_comp_cntr *ibcc)
 static int kf_describe(const struct kfdv_memory_location *location,
 		       struct ib_uverbs_buffer_desc *desc)
 {
+	static const uint8_t zeros[sizeof(location->reserved)];
+
 	*desc = (struct ib_uverbs_buffer_desc) { .length = sizeof(uint64_t) };
+	if (location->dmabuf.reserved ||
+	    memcmp(location->reserved, zeros, sizeof(zeros)))
+		return EINVAL;
 	switch (location->type) {
 	case KFDV_MEMORY_LOCATION_VA:
 		desc->type = IB_UVERBS_BUFFER_TYPE_VA;
