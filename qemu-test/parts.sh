@@ -120,11 +120,14 @@ callers() { "$KF_TOP/scripts/callers" "$part_flavour" 2>"$KF_LOG_DIR/build-calle
 
 verbs_provider() { "$KF_TOP/scripts/verbs-provider" "$1" 2>"$KF_LOG_DIR/build-verbs_provider-$1.log"; }
 
-# verbs_program NAME [ARGUMENT]...: a verbs program in C, qemu-test/NAME.c; NAME-by-name is another
-# program of the same source.
+verbs_packages() { "$KF_TOP/scripts/rdma-core" --packages 65 2>"$KF_LOG_DIR/build-verbs_packages.log"; }
+
+# verbs_program NAME [ARGUMENT]...: a verbs program in C, qemu-test/NAME.c; NAME-by-name and NAME-65
+# are other programs of the same source.
 verbs_program() {
+	local source=${1%-by-name}
 	"$KF_TOP/scripts/inside" -C "$KF_TOP" clang -O2 -Wall -Wextra -Werror \
-		-o "$KF_BUILD/$1" "qemu-test/${1%-by-name}.c" "${@:2}" -libverbs \
+		-o "$KF_BUILD/$1" "qemu-test/${source%-65}.c" "${@:2}" -libverbs \
 		2>"$KF_LOG_DIR/build-verbs_program-$1.log" && printf '%s\n' "$KF_BUILD/$1"
 }
 
@@ -313,8 +316,23 @@ part_interop() {
 		"$KF_TOP/qemu-test/interop" "$@"
 }
 
+# put_rdma_core_65 PROVIDER PACKAGES: $programs has libibverbs 65, programs of it, and programs that are
+# built with its headers. Its libnl is that of Debian 13, whose symbols have no versions.
+put_rdma_core_65() {
+	local lib=$2/usr/lib/x86_64-linux-gnu name program
+	programs+=(--put "$lib/libibverbs.so.1:rdma-core-65/lib/libibverbs.so.1")
+	for name in ibv_devices ibv_devinfo ibv_rc_pingpong; do
+		programs+=(--put "$2/usr/bin/$name:rdma-core-65/bin/$name")
+	done
+	for name in verbs-{provider,mapped,counters,counted,flows}-65; do
+		need program verbs_program "$name" -DBY_NAME -Itools/verbs -isystem "$2/usr/include" -L"$lib" \
+			"$1/libkfabric.so.1" -Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs -Wl,--allow-shlib-undefined
+		programs+=(--put "$program")
+	done
+}
+
 part_verbs() {
-	local name program programs=() caller provider newer times=20
+	local name program programs=() caller provider newer packages times=20
 	need ko module
 	need caller callers
 	need bin tools
@@ -328,8 +346,13 @@ part_verbs() {
 	# A mirror may not have that rdma-core any more.
 	if newer=$(verbs_provider 65); then
 		programs+=(--put "$newer/libkfabric.so.1:libkfabric-65.so.1")
+		if packages=$(verbs_packages); then
+			put_rdma_core_65 "$newer" "$packages"
+		else
+			say "   verbs: no libibverbs 65, and no test with it (log: $KF_LOG_DIR/build-verbs_packages.log)"
+		fi
 	else
-		say "   verbs: no library for rdma-core 65 (log: $KF_LOG_DIR/build-verbs_provider-65.log)"
+		say "   verbs: no library for rdma-core 65, and no test of it (log: $KF_LOG_DIR/build-verbs_provider-65.log)"
 	fi
 	[ "$flavour" != sanitize ] || times=200
 	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers verbs-counters \

@@ -4,7 +4,7 @@
 # The provider libkfabric, with which programs use the devices of a module that is
 # loaded without ipath=1: tests of qemu-test/verbs. Sourced there, never run; the library
 # for rdma-core 56 is at /libkfabric.so.1, and that for 65, if there is one, at
-# /libkfabric-65.so.1.
+# /libkfabric-65.so.1; libibverbs 65 and programs of it, if there are, in /rdma-core-65.
 
 # The root whose libibverbs gets the provider.
 debian=${debian:-/debian}
@@ -18,10 +18,11 @@ cover() {
 		mount -o bind "$copy" "$1"
 }
 
-# As the package installs it, but for the folder of libkfabric.so.1.
+# put_provider FILE [ABI]: as the package installs it, but for the folder of libkfabric.so.1,
+# for the libibverbs with this private ABI.
 put_provider() {
 	cp "$1" "$providers/libkfabric.so.1" &&
-		ln -sf libkfabric.so.1 "$providers/libkfabric-rdmav34.so" &&
+		ln -sf libkfabric.so.1 "$providers/libkfabric-rdmav${2:-34}.so" &&
 		echo "driver ${providers#"$debian"}/libkfabric" >"$drivers/kfabric.driver"
 }
 
@@ -96,6 +97,60 @@ provided_pairs() {
 		debian a rping -c -a 192.0.2.2 -I 192.0.2.1 -C 5 -S 4096 -V
 }
 
+# debian_65 HOST PROGRAM...: as debian, with libibverbs 65 and its programs.
+debian_65() {
+	local host=$1
+	shift
+	debian "$host" env PATH=/tmp/rdma-core-65/bin LD_LIBRARY_PATH=/tmp/rdma-core-65/lib "$@"
+}
+
+list_says_65() { says "$1" debian_65 a ibv_devices && no_warning; }
+
+# provided_65 PROGRAM TEST...: tests of a program that is built with the headers of 65.
+provided_65() {
+	local program=$1 test
+	shift
+	for test; do
+		check "provider-65: ${program#verbs-}: $test" \
+			debian_65 a "/tmp/$program-65" kf0 "$(gid kf0 192.0.2.1)" "$test"
+	done
+}
+
+# with_rdma_core_65: libibverbs 65 beside the 56 of the root. libibverbs looks for every
+# driver of the folder if one device has none yet, and 65 would find no other than ours.
+with_rdma_core_65() {
+	local way only
+	[ -e /libkfabric-65.so.1 ] && [ -e /rdma-core-65 ] || return
+	cp -r /rdma-core-65 /tmp/
+	only=$(mktemp -d)
+	mount -o bind "$only" "$drivers"
+	put_provider /libkfabric.so.1 65
+	check "provider-65: libibverbs 65 refuses the library for 56, and says why" \
+		says "couldn't load driver.*IBVERBS_PRIVATE_34' not found" debian_65 a ibv_devices
+	put_provider /libkfabric-65.so.1 65
+	check "provider-65: the device is listed" list_says_65 '^ *kf0 '
+	check "provider-65: ibv_devinfo shows the port" \
+		says 'fw_ver:.*kfabric' debian_65 a ibv_devinfo -v -d kf0
+	for way in '' -e; do
+		pair "provider-65: ibv_rc_pingpong $way" tcp_on_b \
+			debian_65 b ibv_rc_pingpong -d kf1 -g "$(gid kf1 192.0.2.2)" -n "$times" -c $way -- \
+			debian_65 a ibv_rc_pingpong -d kf0 -g "$(gid kf0 192.0.2.1)" -n "$times" -c $way 192.0.2.2
+	done
+	# What libibverbs 65 calls otherwise: a context, a QP, an extended CQ; and what 56 does not call.
+	provided_65 verbs-provider wr_operations post_many post_many_receives cq_extended \
+		counters_have_no_other_attributes arguments_of_counters_are_checked_by_name
+	provided_65 verbs-mapped polling_makes_no_call entries_that_wait_survive_a_resize objects_are_imported
+	provided_65 verbs-counters an_attached_counter_is_busy_by_verbs each_count_is_set_and_incremented_by_verbs \
+		memory_of_the_program_has_the_counts the_largest_value_is_reported
+	provided_65 verbs-counted errors_count_in_the_error_count each_operation_counts_at_its_initiator_and_its_target \
+		attaching_is_checked_by_verbs
+	provided_65 verbs-flows a_static_point_counts_with_a_flow a_dynamic_point_counts_on_a_live_flow
+	check "provider-65: a program that is built with 56 has its counters" debian_65 a \
+		/tmp/verbs-counters-by-name kf0 "$(gid kf0 192.0.2.1)" memory_of_the_program_has_the_counts
+	umount "$drivers"
+	put_provider /libkfabric.so.1
+}
+
 # with_provider: the module is loaded without a parameter.
 with_provider() {
 	local test
@@ -130,6 +185,7 @@ with_provider() {
 	done
 	on b rdma link add kf1 type kfabric netdev vb
 	provided_pairs
+	with_rdma_core_65
 	delete kf1
 	delete
 	umount "$drivers" "$providers"
