@@ -167,6 +167,17 @@ static int kfib_set_page(struct ib_mr *ibmr, u64 addr)
 	return 0;
 }
 
+/* The pages of @mr are mapped; with none of them, what was mapped before is not. */
+static int kfib_stage(struct kfib_mr *mr)
+{
+	struct ib_mr *ibmr = &mr->ibmr;
+
+	return kfabric_verbs_mr_stage(mr->mr, mr->pages, mr->num_pages,
+				      ibmr->page_size,
+				      ibmr->iova & (ibmr->page_size - 1),
+				      ibmr->length);
+}
+
 /**
  * kfib_map_mr_sg - maps memory to a region for fast registration
  * @ibmr: the region
@@ -174,29 +185,28 @@ static int kfib_set_page(struct ib_mr *ibmr, u64 addr)
  * @count: elements of @sg
  * @offset: the first byte of the first element; out: see ib_sg_to_pages()
  *
- * The next IB_WR_REG_MR registers it. What the region grants until then stays as
- * it is.
+ * The next IB_WR_REG_MR registers it, and nothing if this fails. What the region
+ * grants until then stays as it is.
  *
  * Context: any but NMIs.
- * Return: how many elements were mapped, or -EINVAL.
+ * Return: how many elements were mapped as a whole, also if the region has room
+ * for a part of the first one only; or -EINVAL.
  */
 int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
 		   unsigned int *offset)
 {
 	struct kfib_mr *mr = to_kfib_mr(ibmr);
-	int mapped, ret;
+	int mapped = -EINVAL, ret;
 
-	if (!mr->max_pages || !is_power_of_2(ibmr->page_size))
+	if (!mr->max_pages)
 		return -EINVAL;
 	mr->num_pages = 0;
-	mapped = ib_sg_to_pages(ibmr, sg, count, offset, kfib_set_page);
-	if (mapped <= 0)
-		return mapped;
-	ret = kfabric_verbs_mr_stage(mr->mr, mr->pages, mr->num_pages,
-				     ibmr->page_size,
-				     ibmr->iova & (ibmr->page_size - 1),
-				     ibmr->length);
-	return ret ? ret : mapped;
+	if (is_power_of_2(ibmr->page_size))
+		mapped = ib_sg_to_pages(ibmr, sg, count, offset, kfib_set_page);
+	if (mapped < 0)
+		mr->num_pages = 0;
+	ret = kfib_stage(mr);
+	return mapped < 0 || !ret ? mapped : ret;
 }
 
 /**

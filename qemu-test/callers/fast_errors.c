@@ -187,6 +187,27 @@ static int nothing_mapped(struct pair *pair)
 	return with_region(pair, nothing_mapped_of);
 }
 
+/* A map that fails while the region grants memory, which is then invalidated. */
+static int failed_map_of(struct pair *pair, struct region *region)
+{
+	struct note *note = note_of(&pair->a);
+
+	CHECK_EQ(registered(pair, region, RIGHTS), 0);
+	CHECK_EQ(ib_map_mr_sg(region->mr, region->sg, PAGES, NULL, 3000),
+		 -EINVAL);
+	region->inv.ex.invalidate_rkey = region->mr->rkey;
+	region->inv.wr_cqe = &note->cqe;
+	region->inv.send_flags = IB_SEND_SIGNALED;
+	CHECK_EQ(post(&pair->a, &region->inv), 0);
+	CHECK(done_with(note, IB_WC_SUCCESS));
+	return fails_last(pair, &region->reg.wr);
+}
+
+static int failed_map(struct pair *pair)
+{
+	return with_region(pair, failed_map_of);
+}
+
 static int wrong_key_of(struct pair *pair, struct region *region)
 {
 	CHECK_EQ(registered(pair, region, RIGHTS), 0);
@@ -334,6 +355,7 @@ static int mappings_of(struct pair *pair, struct region *region)
 {
 	struct ib_mr *mr = region->mr;
 	struct scatterlist *sg = region->sg;
+	struct note *note = note_of(&pair->a);
 	unsigned int offset = 100;
 
 	CHECK_EQ(region_map(&pair->a, region, RIGHTS), 0);
@@ -345,6 +367,14 @@ static int mappings_of(struct pair *pair, struct region *region)
 	CHECK_EQ(mr->length, PAGES / 2 * PAGE_SIZE);
 	CHECK_EQ(ib_map_mr_sg(mr, sg, PAGES, &offset, PAGE_SIZE), PAGES);
 	CHECK_EQ(mr->length, PAGES * PAGE_SIZE - 100);
+	/* A part of the first element is mapped, too: ib_srp goes on behind it. */
+	CHECK_EQ(ib_map_mr_sg(mr, sg, PAGES, &offset, PAGE_SIZE / 16), 0);
+	CHECK_EQ(mr->length, offset);
+	CHECK(offset >= PAGE_SIZE / 8);
+	region->reg.wr.wr_cqe = &note->cqe;
+	region->reg.wr.send_flags = IB_SEND_SIGNALED;
+	CHECK_EQ(post(&pair->a, &region->reg.wr), 0);
+	CHECK(done_with(note, IB_WC_SUCCESS));
 	return 0;
 }
 
@@ -389,6 +419,7 @@ const struct test fast_error_tests[] = {
 	{ "wrong-mappings", { .poll = IB_POLL_SOFTIRQ }, mappings },
 	{ "registered-twice", { .poll = IB_POLL_SOFTIRQ }, twice },
 	{ "nothing-mapped", { .poll = IB_POLL_SOFTIRQ }, nothing_mapped },
+	{ "failed-map", { .poll = IB_POLL_SOFTIRQ }, failed_map },
 	{ "wrong-key", { .poll = IB_POLL_SOFTIRQ }, wrong_key },
 	{ "key-of-all-memory", { .poll = IB_POLL_SOFTIRQ }, key_of_all_memory },
 	{ "peer-without-right", { .poll = IB_POLL_SOFTIRQ },

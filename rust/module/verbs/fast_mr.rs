@@ -71,14 +71,24 @@ use crate::{
 /// The most pages of a region.
 pub(super) const MAX_PAGES: u32 = raw::KFABRIC_VERBS_MAX_PAGES;
 
+/// Where the pages are that were mapped last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// There are none: nothing was mapped, or the last attempt has failed.
+    Nowhere,
+    /// In `Staging::next`: a registration takes them.
+    Staged,
+    /// In the list that the region grants. When that ends, a registration may grant them again.
+    Granted,
+}
+
 /// The lists that the region does not grant.
 struct Staging {
     /// The list that pages are mapped to.
     next: Option<PageList>,
     /// The other one, when neither is granted.
     other: Option<PageList>,
-    /// Whether `next` has pages, which a registration takes.
-    is_staged: bool,
+    last: Last,
 }
 
 /// What a region for fast registration has more than others.
@@ -103,7 +113,7 @@ impl FastMr {
         let staging = Staging {
             next: Some(PageList::new(max_pages)?),
             other: Some(PageList::new(max_pages)?),
-            is_staged: false,
+            last: Last::Nowhere,
         };
         KBox::pin_init(
             pin_init!(Self {
@@ -130,8 +140,8 @@ impl FastMr {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: too many pages, no bytes, or bytes that the pages do not have. Nothing is mapped
-    /// then.
+    /// `EINVAL`: too many pages, no bytes, or bytes that the pages do not have. Then nothing can be
+    /// registered until pages are mapped; what the region grants stays.
     ///
     /// # Safety
     ///
@@ -145,7 +155,7 @@ impl FastMr {
         len: u64,
     ) -> Result {
         let mut staging = self.staging.lock();
-        staging.is_staged = false;
+        staging.last = Last::Nowhere;
         if pages.len() > self.max_pages {
             return Err(EINVAL);
         }
@@ -153,29 +163,30 @@ impl FastMr {
         let next = staging.next.as_mut().ok_or(EINVAL)?;
         // SAFETY: By the requirement above.
         unsafe { next.set(pages, page_size, offset, len)? };
-        staging.is_staged = true;
+        staging.last = Last::Staged;
         Ok(())
     }
 
     /// Takes the list with the pages that were mapped last.
     fn take(&self) -> Option<PageList> {
         let mut staging = self.staging.lock();
-        if !staging.is_staged {
+        if staging.last != Last::Staged {
             return None;
         }
-        staging.is_staged = false;
+        staging.last = Last::Granted;
         let other = staging.other.take();
         core::mem::replace(&mut staging.next, other)
     }
 
-    /// Puts a list back. Its pages can be registered again, unless others were mapped since then.
+    /// Puts a list back. Its pages can be registered again, as with other devices, unless the caller
+    /// has mapped others since then, or has tried to.
     fn put(&self, list: PageList) {
         let mut staging = self.staging.lock();
-        if staging.is_staged {
-            staging.other = Some(list);
-        } else {
+        if staging.last == Last::Granted {
             staging.other = staging.next.replace(list);
-            staging.is_staged = true;
+            staging.last = Last::Staged;
+        } else {
+            staging.other = Some(list);
         }
     }
 
@@ -183,7 +194,7 @@ impl FastMr {
     /// context.
     pub(super) fn clear(&self) {
         let mut staging = self.staging.lock();
-        staging.is_staged = false;
+        staging.last = Last::Nowhere;
         let lists = (staging.next.take(), staging.other.take());
         drop(staging);
         drop(lists);
