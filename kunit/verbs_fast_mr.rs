@@ -375,6 +375,8 @@ mod tests {
         let caller = Caller::new(4)?;
         let pages = [Pages::new(4, 1)?, Pages::new(4, 9)?];
         let len = 3 * PAGE_SIZE as u64;
+        let charged = || caller.pd.context().budget().charged(Part::Peers).0;
+        let before = charged();
         let mut kept = KVec::new();
         for round in 0..4 {
             let (key, which) = (caller.key(round), round as usize % 2);
@@ -395,6 +397,10 @@ mod tests {
             };
             ensure_eq!((first_byte(memory), last[0]), (first, end));
         }
+        // Four lists, of four pages each.
+        ensure!(charged() >= before + 4 * 4 * 24);
+        drop(kept);
+        ensure_eq!(charged(), before);
         Ok(())
     }
 

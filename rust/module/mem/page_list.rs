@@ -27,10 +27,7 @@ use super::{
     },
     memref::MemRef,
     pinned::Access,
-    segments::{
-        atomic_flags,
-        Segment, //
-    }, //
+    segments::Segment, //
 };
 use crate::shim::memory::kmalloc_array_size;
 
@@ -113,7 +110,8 @@ impl PageList {
 }
 
 /// The same bytes as those of `memory`, which is that of a [`PageList`] or a part of it, with a
-/// list of their own. It can be dropped in any context. Fails with `ENOMEM`. Any context.
+/// list of their own. Fails with `ENOMEM`. Process context; sleeps, and so may the drop of the
+/// result.
 ///
 /// # Safety
 ///
@@ -125,14 +123,14 @@ pub(crate) unsafe fn detached(memory: &MemRef) -> Result<MemRef> {
         count += 1;
         cursor.advance(cursor.here());
     }
-    let mut backing = Backing::new(Access::Write, MemoryOwner::Kernel { may_sleep: false });
+    let mut backing = Backing::new(Access::Write, MemoryOwner::Kernel { may_sleep: true });
     let segments = backing.segments_mut();
-    segments.reserve_atomic(count)?;
+    segments.reserve(count)?;
     let mut cursor = memory.cursor(0);
     while cursor.left() > 0 {
         // INVARIANT: Valid by the requirement of this function.
         segments.push(cursor.addr(), cursor.here(), false);
         cursor.advance(cursor.here());
     }
-    Ok(MemRef::new(Arc::new(backing, atomic_flags())?))
+    Ok(MemRef::new(Arc::new(backing, GFP_KERNEL_ACCOUNT)?))
 }

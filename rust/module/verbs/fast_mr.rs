@@ -38,6 +38,7 @@ use kernel::{
 
 use super::{
     code,
+    context::Context,
     declared,
     keys::{
         BadKey,
@@ -65,7 +66,10 @@ use crate::{
         MemRef, //
     },
     provider::drain::Drained,
-    shim::wait::Signals, //
+    shim::{
+        reclaim::NoIo,
+        wait::Signals, //
+    }, //
 };
 
 /// The most pages of a region.
@@ -270,11 +274,19 @@ impl Mr {
     }
 
     /// Memory of a grant of the region, for a work request of the owner, which may have it when the
-    /// region grants other memory. Does not sleep.
-    pub(super) fn lasting(&self, memory: &MemRef) -> Option<MemRef> {
-        // SAFETY: The kernel caller keeps the memory of a work request until that has completed, as
-        // `FastMr::stage` requires.
-        unsafe { detached(memory) }.ok()
+    /// region grants other memory. Its list is charged to the owner. `None` without memory for it.
+    /// Process context; sleeps.
+    pub(super) fn lasting(&self, context: &Context, memory: &MemRef) -> Option<MemRef> {
+        // The caller may be what frees memory.
+        let _no_io = NoIo::enter();
+        let list = || {
+            // SAFETY: The kernel caller keeps the memory of a work request until that has
+            // completed, as `FastMr::stage` requires.
+            unsafe { detached(memory) }
+        };
+        let memory = context.memcg().charge(list).ok()?;
+        memory.charge_lists(context.budget()).ok()?;
+        Some(memory)
     }
 }
 

@@ -35,7 +35,10 @@ use crate::{
         Path, //
     },
     shim::{
-        reclaim::OwnerKind,
+        reclaim::{
+            NoIo,
+            OwnerKind, //
+        },
         work::{
             self,
             impl_work, //
@@ -75,6 +78,8 @@ impl GsiQp {
     }
 
     fn run(this: &Arc<Self>) {
+        // The queue is that of kernel callers, which may be what frees memory.
+        let _no_io = NoIo::enter();
         let qp = this.qp.lock().clone();
         if let Some(qp) = qp {
             qp.end_run();

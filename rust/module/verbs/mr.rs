@@ -28,6 +28,7 @@ use kernel::{
 };
 
 use super::{
+    context::Context,
     declared,
     fast_mr::{
         FastMr,
@@ -138,6 +139,7 @@ impl Mr {
     /// The memory for an access of the owner. See [`Pd::local`].
     pub(super) fn local(
         self: Arc<Self>,
+        context: &Context,
         key: u32,
         addr: u64,
         len: u64,
@@ -147,7 +149,7 @@ impl Mr {
             return self.part(key, addr, len, need);
         }
         let access = self.clone().enter(key, addr, len, need)?;
-        self.lasting(access.memory())
+        self.lasting(context, access.memory())
     }
 
     /// Enters it for an access of a peer. See [`Pd::enter`].

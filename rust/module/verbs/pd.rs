@@ -103,10 +103,11 @@ impl Pd {
     }
 
     /// The `len` bytes at `addr` of the region under `lkey`, for a work request that needs these
-    /// rights. The result keeps the memory, not the region.
+    /// rights. The result keeps the memory, not the region. Fails also if there is no memory for the
+    /// list of a part of a region for fast registration.
     ///
-    /// Process context; does not sleep. The result is dropped in process context, where it may
-    /// sleep.
+    /// Process context; sleeps for such a region only. The result is dropped in process context,
+    /// where it may sleep.
     pub(super) fn local(
         &self,
         lkey: u32,
@@ -115,7 +116,9 @@ impl Pd {
         need: Rights,
     ) -> Result<MemRef, BadKey> {
         let region = self.keys.find(lkey).ok_or(BadKey)?;
-        region.local(lkey, addr, len, need).ok_or(BadKey)
+        region
+            .local(&self.context, lkey, addr, len, need)
+            .ok_or(BadKey)
     }
 
     /// Registers the memory that was mapped to the region of `key`. See [`Mr::register`](super::mr::Mr::register). Process
