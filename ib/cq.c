@@ -51,6 +51,8 @@ static_assert(KFABRIC_VERBS_ARM_REPORT_MISSED == IB_CQ_REPORT_MISSED_EVENTS);
 /**
  * kfib_cq_comp - a CQ calls its completion handler
  * @cookie: the struct ib_cq
+ *
+ * Context: process, no lock held; must not sleep.
  */
 void kfib_cq_comp(void *cookie)
 {
@@ -63,6 +65,8 @@ void kfib_cq_comp(void *cookie)
 /**
  * kfib_cq_error - a CQ was full when an entry came
  * @cookie: the struct ib_cq
+ *
+ * Context: process, no lock held; must not sleep.
  */
 void kfib_cq_error(void *cookie)
 {
@@ -77,25 +81,31 @@ void kfib_cq_error(void *cookie)
 		ibcq->event_handler(&event, ibcq->cq_context);
 }
 
+/* The entries that a CQ has when @cqe were asked for. */
+static unsigned int kfib_cqe(const struct kfib_cq *cq,
+			     const struct kfabric_verbs_map *map,
+			     unsigned int cqe)
+{
+	return cq->is_mapped ? map->entries : cqe;
+}
+
 /*
- * Notes the size of a CQ, and tells the program of the call, if any, what to map
- * of it.
+ * Tells the program of a call, if it is one, what to map of a CQ. Without room for
+ * the answer it could not.
  */
-static int kfib_respond_cq(struct kfib_cq *cq, unsigned int cqe,
+static int kfib_respond_cq(const struct kfabric_verbs_map *map,
 			   struct ib_udata *udata)
 {
-	struct kfabric_verbs_map map;
-	struct kfabric_ib_cq_resp resp;
+	struct kfabric_ib_cq_resp resp = {
+		.mmap_offset = map->offset,
+		.mmap_size = map->size,
+		.entries = map->entries,
+	};
 
-	kfabric_verbs_cq_map(cq->cq, &map);
-	cq->ibcq.cqe = cq->is_mapped ? map.entries : cqe;
 	if (!udata)
 		return 0;
-	resp = (struct kfabric_ib_cq_resp) {
-		.mmap_offset = map.offset,
-		.mmap_size = map.size,
-		.entries = map.entries,
-	};
+	if (resp.mmap_offset && udata->outlen < sizeof(resp))
+		return -EINVAL;
 	return ib_respond_udata(udata, resp);
 }
 
@@ -107,8 +117,9 @@ static int kfib_respond_cq(struct kfib_cq *cq, unsigned int cqe,
  *         NULL for a kernel caller
  *
  * Context: process.
- * Return: 0; -EINVAL for no entries or more than there may be, -EOPNOTSUPP for
- * any flag of the core and unknown ones of ours, -EFAULT, -ENOMEM.
+ * Return: 0; -EINVAL for no entries or more than there may be, and for a mapped CQ
+ * without room for the answer; -EOPNOTSUPP for any flag of the core and unknown
+ * ones of ours; -EFAULT, -ENOMEM.
  */
 int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		   struct uverbs_attr_bundle *attrs)
@@ -117,6 +128,7 @@ int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	struct kfib_cq *cq = to_kfib_cq(ibcq);
 	struct kfabric_ib_create_cq req = {};
 	struct kfabric_verbs_cq *created;
+	struct kfabric_verbs_map map;
 	int ret;
 
 	if (udata && udata->inlen) {
@@ -133,7 +145,9 @@ int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	if (IS_ERR(created))
 		return PTR_ERR(created);
 	cq->cq = created;
-	ret = kfib_respond_cq(cq, attr->cqe, udata);
+	kfabric_verbs_cq_map(created, &map);
+	ibcq->cqe = kfib_cqe(cq, &map, attr->cqe);
+	ret = kfib_respond_cq(&map, udata);
 	if (ret)
 		kfabric_verbs_cq_destroy(created);
 	return ret;
@@ -146,23 +160,36 @@ int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
  * @udata: the program's call, without input; a mapped CQ has other memory
  *         afterwards
  *
+ * The program gets the answer before its CQ has the memory, so that a call that
+ * fails changes nothing.
+ *
  * Context: process.
  * Return: 0; -EINVAL for fewer entries than wait, none, or more than there may
- * be, -EFAULT, -ENOMEM.
+ * be, and for a mapped CQ without room for the answer; -EFAULT, -ENOMEM.
  */
 int kfib_resize_user_cq(struct ib_cq *ibcq, unsigned int cqe,
 			struct ib_udata *udata)
 {
 	struct kfib_cq *cq = to_kfib_cq(ibcq);
+	struct kfabric_verbs_cq_room *room;
+	struct kfabric_verbs_map map;
 	int ret;
 
-	ret = ib_no_udata_io(udata);
+	ret = ib_is_udata_in_empty(udata);
 	if (ret)
 		return ret;
-	ret = kfabric_verbs_cq_resize(cq->cq, cqe);
-	if (ret)
+	room = kfabric_verbs_cq_room_new(cq->cq, cqe, &map);
+	if (IS_ERR(room))
+		return PTR_ERR(room);
+	ret = kfib_respond_cq(&map, udata);
+	if (ret) {
+		kfabric_verbs_cq_room_free(room);
 		return ret;
-	return kfib_respond_cq(cq, cqe, udata);
+	}
+	ret = kfabric_verbs_cq_resize(cq->cq, room);
+	if (!ret)
+		ibcq->cqe = kfib_cqe(cq, &map, cqe);
+	return ret;
 }
 
 /**

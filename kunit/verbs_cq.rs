@@ -214,11 +214,28 @@ mod tests {
         push(&cq, 0, 1)?;
         cq.notify();
         ensure_eq!(case.calls.numbers().0, 1);
+        let mut map = raw::kfabric_verbs_map::default();
+        // SAFETY: As above; `map` is valid for writes.
+        let mut room =
+            |entries| unsafe { raw::kfabric_verbs_cq_room_new(handle, entries, &mut map) };
+        ensure_eq!(room(0), EINVAL.to_ptr());
+        let one = room(1);
+        // SAFETY: As above. The memory is used once.
+        ensure_eq!(unsafe { raw::kfabric_verbs_cq_resize(handle, one) }, 0);
+        let unused = room(2);
         // SAFETY: As above.
-        let none = unsafe { raw::kfabric_verbs_cq_resize(handle, 0) };
-        ensure_eq!(none, EINVAL.to_errno());
-        // SAFETY: As above.
-        ensure_eq!(unsafe { raw::kfabric_verbs_cq_resize(handle, 1) }, 0);
+        unsafe { raw::kfabric_verbs_cq_room_free(unused) };
+        let small = room(1);
+        // There is nothing to map.
+        ensure_eq!((map.offset, map.size, map.entries), (0, 0, 0));
+        push(&cq, 0, 1)?;
+        ensure_eq!(cq.push(&entry(1, 0), false), Err(Overrun));
+        cq.resize(2)?;
+        push(&cq, 1, 1)?;
+        // SAFETY: As above. The memory is not used any more, although it is too small.
+        let refused = unsafe { raw::kfabric_verbs_cq_resize(handle, small) };
+        ensure_eq!(refused, EINVAL.to_errno());
+        ensure!(polls(&cq, 0, 2));
         // SAFETY: The handle is not used any more.
         unsafe { raw::kfabric_verbs_cq_destroy(handle) };
         Ok(())

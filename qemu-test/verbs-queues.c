@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* The limits that the device has. */
-#define MAX_CQE		131071
+#define MAX_CQE		131072
 #define MAX_SRQ_WR	16384
 #define MAX_SGE		16
 
@@ -77,7 +77,12 @@ static void cq_sizes(void)
 	holds(!ibv_destroy_cq(cq));
 	cq = ibv_create_cq(device, MAX_CQE, NULL, NULL,
 			   device->num_comp_vectors - 1);
-	holds(cq && cq->cqe >= MAX_CQE);
+	holds(cq && cq->cqe == MAX_CQE);
+	holds(!ibv_destroy_cq(cq));
+	/* As many as a CQ says that it has are no more than it may have. */
+	cq = ibv_create_cq(device, MAX_CQE - 1, NULL, NULL, 0);
+	holds(cq && cq->cqe >= MAX_CQE - 1 && cq->cqe <= MAX_CQE);
+	holds(!ibv_resize_cq(cq, cq->cqe));
 	holds(!ibv_destroy_cq(cq));
 }
 

@@ -26,6 +26,7 @@ struct kfabric_verbs_comp_cntr;
 struct kfabric_verbs_context;
 struct kfabric_verbs_counters;
 struct kfabric_verbs_cq;
+struct kfabric_verbs_cq_room;
 struct kfabric_verbs_device;
 struct kfabric_verbs_flow;
 struct kfabric_verbs_mr;
@@ -167,8 +168,11 @@ enum kfabric_verbs_access {
 /* The most pages of a memory region for fast registration. */
 #define KFABRIC_VERBS_MAX_PAGES			512
 
-/* The most entries of a CQ, receives of a receive queue, and parts of one. */
-#define KFABRIC_VERBS_MAX_CQE			131071
+/*
+ * The most entries of a CQ, a power of two as the size of a mapped one is, receives
+ * of a receive queue, and parts of one.
+ */
+#define KFABRIC_VERBS_MAX_CQE			131072
 #define KFABRIC_VERBS_MAX_RECV_WR		16384
 #define KFABRIC_VERBS_MAX_SGE			16
 
@@ -515,14 +519,24 @@ struct kfabric_verbs_map {
 	u32	entries;
 };
 
-/* Completion queues: cq.rs. A mapped one has no entries to poll. */
+/*
+ * Completion queues: cq.rs. A mapped one has no entries to poll. A resize takes
+ * two steps, between which a program is told what to map: memory for another
+ * number of entries, and its exchange for that of the CQ, which takes it in any
+ * case.
+ */
 struct kfabric_verbs_cq *
 kfabric_verbs_cq_create(struct kfabric_verbs_device *device,
 			struct kfabric_verbs_context *context, u32 entries,
 			bool mapped, void *cookie);
 void kfabric_verbs_cq_map(const struct kfabric_verbs_cq *cq,
 			  struct kfabric_verbs_map *map);
-int kfabric_verbs_cq_resize(struct kfabric_verbs_cq *cq, u32 entries);
+struct kfabric_verbs_cq_room *
+kfabric_verbs_cq_room_new(const struct kfabric_verbs_cq *cq, u32 entries,
+			  struct kfabric_verbs_map *map);
+int kfabric_verbs_cq_resize(struct kfabric_verbs_cq *cq,
+			    struct kfabric_verbs_cq_room *room);
+void kfabric_verbs_cq_room_free(struct kfabric_verbs_cq_room *room);
 u32 kfabric_verbs_cq_poll(struct kfabric_verbs_cq *cq, u32 count,
 			  struct kfabric_verbs_wc *wc);
 int kfabric_verbs_cq_arm(struct kfabric_verbs_cq *cq, u32 flags);

@@ -67,6 +67,7 @@ use super::{
         self,
         kfabric_verbs_context,
         kfabric_verbs_cq,
+        kfabric_verbs_cq_room,
         kfabric_verbs_device,
         kfabric_verbs_map,
         kfabric_verbs_wc, //
@@ -125,6 +126,21 @@ struct Room {
     _memory: Allowance,
     /// Where the program maps them.
     mapped: Option<Mapped>,
+}
+
+impl Room {
+    /// What the program maps of these entries; zeros if they are polled. Any context.
+    fn memory(&self, entries: &Entries) -> kfabric_verbs_map {
+        match (&self.mapped, entries) {
+            (Some(mapped), Entries::Mapped(ring)) => kfabric_verbs_map {
+                offset: mapped.offset(),
+                // CAST: At most `MAX_CQE` entries of 64 bytes, and a page.
+                size: ring.pages().size() as u32,
+                entries: ring.size(),
+            },
+            _ => kfabric_verbs_map::default(),
+        }
+    }
 }
 
 /// Memory for a number of entries. Fails with `EINVAL` for none and for more than [`MAX_CQE`], with
@@ -196,15 +212,8 @@ impl Cq {
     fn memory(&self) -> kfabric_verbs_map {
         // No resize replaces it meanwhile.
         let room = self.resizing.lock();
-        match (&room.mapped, &self.ring.lock().entries) {
-            (Some(mapped), Entries::Mapped(ring)) => kfabric_verbs_map {
-                offset: mapped.offset(),
-                // CAST: At most `MAX_CQE` entries of 64 bytes, and a page.
-                size: ring.pages().size() as u32,
-                entries: ring.size(),
-            },
-            _ => kfabric_verbs_map::default(),
-        }
+        let ring = self.ring.lock();
+        room.memory(&ring.entries)
     }
 
     /// Calls the handlers for which entries have asked since the last call. Any context; no spin
@@ -269,35 +278,57 @@ impl Cq {
         }
     }
 
-    /// Gives the CQ room for another number of entries. Those that wait stay. Process context,
-    /// sleeps.
+    /// Memory for another number of entries, for [`resize_to`](Self::resize_to). Both are charged
+    /// until then. Process context, sleeps.
     ///
     /// # Errors
     ///
-    /// Nothing has changed then.
-    ///
-    /// - `EINVAL`: no entries, more than [`MAX_CQE`], or fewer than wait.
-    /// - `ENOMEM`, as [`new`](Self::new). Both rings are charged for the time of the call.
-    pub(super) fn resize(&self, entries: u32) -> Result {
-        let (mut other, mut other_room) = room(&self.budget, entries, &self.access)?;
+    /// - `EINVAL`: no entries, or more than [`MAX_CQE`].
+    /// - `ENOMEM`, as [`new`](Self::new).
+    pub(super) fn other_size(&self, entries: u32) -> Result<OtherSize> {
+        let (ring, room) = room(&self.budget, entries, &self.access)?;
+        Ok(OtherSize {
+            entries,
+            ring,
+            room,
+        })
+    }
+
+    /// Gives the CQ that memory, in place of its own. Entries that wait stay. Fails with `EINVAL` if
+    /// more wait than it was asked for; nothing has changed then. Process context, sleeps.
+    pub(super) fn resize_to(&self, mut other: OtherSize) -> Result {
         let mut resizing = self.resizing.lock();
         let mut copied = 0;
         loop {
             let mut ring = self.ring.lock();
             // Also if the next power of two were enough.
-            if ring.len() > entries.into() {
+            if ring.len() > other.entries.into() {
                 return Err(EINVAL);
             }
-            if ring.copy_piece(&mut copied, &mut other)? {
-                swap(&mut ring.entries, &mut other);
+            if ring.copy_piece(&mut copied, &mut other.ring)? {
+                swap(&mut ring.entries, &mut other.ring);
                 break;
             }
             drop(ring);
             cond_resched();
         }
-        swap(&mut *resizing, &mut other_room);
+        swap(&mut *resizing, &mut other.room);
         Ok(())
     }
+
+    /// Both. Fails as they do.
+    #[cfg(kfi_kunit)]
+    pub(super) fn resize(&self, entries: u32) -> Result {
+        self.resize_to(self.other_size(entries)?)
+    }
+}
+
+/// Memory for another number of entries, which the CQ does not have yet. Dropped in process context.
+pub(super) struct OtherSize {
+    /// The number that was asked for.
+    entries: u32,
+    ring: Entries,
+    room: Room,
 }
 
 declared! {
@@ -305,7 +336,10 @@ declared! {
         *mut kfabric_verbs_device, *mut kfabric_verbs_context, u32, bool, *mut c_void,
     ) -> *mut kfabric_verbs_cq;
     kfabric_verbs_cq_map: fn(*const kfabric_verbs_cq, *mut kfabric_verbs_map);
-    kfabric_verbs_cq_resize: fn(*mut kfabric_verbs_cq, u32) -> c_int;
+    kfabric_verbs_cq_room_new: fn(*const kfabric_verbs_cq, u32, *mut kfabric_verbs_map)
+        -> *mut kfabric_verbs_cq_room;
+    kfabric_verbs_cq_resize: fn(*mut kfabric_verbs_cq, *mut kfabric_verbs_cq_room) -> c_int;
+    kfabric_verbs_cq_room_free: fn(*mut kfabric_verbs_cq_room);
     kfabric_verbs_cq_poll: fn(*mut kfabric_verbs_cq, u32, *mut kfabric_verbs_wc) -> u32;
     kfabric_verbs_cq_arm: fn(*mut kfabric_verbs_cq, u32) -> c_int;
     kfabric_verbs_cq_destroy: fn(*mut kfabric_verbs_cq);
@@ -356,15 +390,58 @@ unsafe extern "C" fn kfabric_verbs_cq_map(
     unsafe { map.write(cq.memory()) };
 }
 
-/// Gives a CQ another size. Fails as [`Cq::resize`]. Sleeps.
+/// Memory for another number of entries of a CQ, for [`kfabric_verbs_cq_resize`]. Stores what a program
+/// will map of it: zeros for a CQ that is polled. Fails as [`Cq::other_size`]. Sleeps.
 ///
 /// # Safety
 ///
-/// The handle is valid by the interface.
+/// The handle is valid by the interface; `map` is valid for writes.
 #[no_mangle]
-unsafe extern "C" fn kfabric_verbs_cq_resize(cq: *mut kfabric_verbs_cq, entries: u32) -> c_int {
+unsafe extern "C" fn kfabric_verbs_cq_room_new(
+    cq: *const kfabric_verbs_cq,
+    entries: u32,
+    map: *mut kfabric_verbs_map,
+) -> *mut kfabric_verbs_cq_room {
     // SAFETY: By the requirement above.
-    code(unsafe { Arc::<Cq>::borrow(cq.cast()) }.resize(entries))
+    let cq = unsafe { Arc::<Cq>::borrow(cq.cast_mut().cast()) };
+    let other = cq.other_size(entries);
+    if let Ok(other) = &other {
+        // SAFETY: By the requirement above.
+        unsafe { map.write(other.room.memory(&other.ring)) };
+    }
+    handle(other.and_then(|other| Ok(KBox::new(other, GFP_KERNEL_ACCOUNT)?)))
+}
+
+/// Gives a CQ other memory, and takes the handle of that in any case. Fails as [`Cq::resize_to`].
+/// Sleeps.
+///
+/// # Safety
+///
+/// The handles are valid by the interface, and that of the memory is not used any more.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_resize(
+    cq: *mut kfabric_verbs_cq,
+    room: *mut kfabric_verbs_cq_room,
+) -> c_int {
+    // SAFETY: By the requirement above.
+    let (cq, other) = unsafe {
+        (
+            Arc::<Cq>::borrow(cq.cast()),
+            KBox::<OtherSize>::from_foreign(room.cast()),
+        )
+    };
+    code(cq.resize_to(KBox::into_inner(other)))
+}
+
+/// Frees memory that no CQ has got. Sleeps.
+///
+/// # Safety
+///
+/// The handle is valid by the interface, and not used any more.
+#[no_mangle]
+unsafe extern "C" fn kfabric_verbs_cq_room_free(room: *mut kfabric_verbs_cq_room) {
+    // SAFETY: By the requirement above.
+    drop(unsafe { KBox::<OtherSize>::from_foreign(room.cast()) });
 }
 
 /// Takes at most `count` entries, and returns how many there were. Any context.

@@ -43,7 +43,9 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_post_recv);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_create);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_map);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_room_new);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_resize);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_room_free);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_poll);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_arm);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_destroy);
