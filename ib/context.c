@@ -31,6 +31,7 @@ static int kfib_no_ucontext(struct ib_ucontext *ibucontext, int error)
  * @ibucontext: its context
  * @udata: no driver data
  *
+ * Context: process.
  * Return: 0, or an error of kfabric_verbs_context_alloc().
  */
 int kfib_alloc_ucontext(struct ib_ucontext *ibucontext, struct ib_udata *udata)
@@ -56,6 +57,7 @@ int kfib_alloc_ucontext(struct ib_ucontext *ibucontext, struct ib_udata *udata)
  *
  * The core has answered; a driver without this function would refuse the call.
  *
+ * Context: process.
  * Return: 0.
  */
 int kfib_query_ucontext(struct ib_ucontext *ibucontext,
@@ -64,7 +66,12 @@ int kfib_query_ucontext(struct ib_ucontext *ibucontext,
 	return 0;
 }
 
-/** kfib_dealloc_ucontext - the program has closed it, and has no objects */
+/**
+ * kfib_dealloc_ucontext - the program has closed it, and has no objects
+ * @ibucontext: its context
+ *
+ * Context: process.
+ */
 void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
 {
 	kfabric_verbs_context_free(to_kfib_ucontext(ibucontext)->context);
@@ -77,6 +84,8 @@ void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
  * The core ends the objects of the program. It requires this function to remove
  * a device without waiting for the program. Memory that the program has mapped
  * stays.
+ *
+ * Context: process.
  */
 void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
 {
@@ -86,6 +95,7 @@ void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
  * kfib_context_of - the context of the program of a call
  * @udata: of the call; NULL for a kernel caller
  *
+ * Context: any.
  * Return: it; NULL for a kernel caller.
  */
 struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata)
@@ -118,6 +128,7 @@ int kfib_mmap(struct ib_ucontext *ibucontext, struct vm_area_struct *vma)
  * @ibpd: the PD
  * @udata: no driver data; NULL for a kernel caller
  *
+ * Context: process.
  * Return: 0, or an error of kfabric_verbs_pd_alloc().
  */
 int kfib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
@@ -141,6 +152,7 @@ int kfib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
  * @ibpd: the PD
  * @udata: no driver data
  *
+ * Context: process.
  * Return: 0
  */
 int kfib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)

@@ -312,6 +312,7 @@ err_net:
  * kfib_device_on - the device on an interface
  * @ndev: the interface
  *
+ * Context: any but NMIs.
  * Return: the device with a reference, for ib_device_put(), or NULL.
  */
 struct ib_device *kfib_device_on(struct net_device *ndev)
@@ -324,19 +325,30 @@ struct ib_device *kfib_device_on(struct net_device *ndev)
  *
  * Returns when all have gone, also those that another task removes. The caller
  * makes sure that none is added.
+ *
+ * Context: process.
  */
 void kfib_device_remove_all(void)
 {
 	ib_unregister_driver(kfib_driver_ops()->driver_id);
 }
 
-/** kfib_device_init - what all devices need */
+/**
+ * kfib_device_init - what all devices need
+ *
+ * Context: process.
+ * Return: 0, or -ENOMEM.
+ */
 int __init kfib_device_init(void)
 {
 	return kfib_stats_init();
 }
 
-/** kfib_device_exit - the end of that; there is no device any more */
+/**
+ * kfib_device_exit - the end of that; there is no device any more
+ *
+ * Context: process.
+ */
 void kfib_device_exit(void)
 {
 	kfib_stats_exit();

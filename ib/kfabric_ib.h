@@ -205,7 +205,7 @@ static inline struct kfib_flow *to_kfib_flow(struct ib_flow *ibflow)
 	return container_of(ibflow, struct kfib_flow, ibflow);
 }
 
-/* An SGE list for kfabric.ko: struct ib_sge has the same layout, see srq.c. */
+/* An SGE list for kfabric.ko: struct ib_sge has the same layout, see post.c. */
 static inline const struct kfabric_verbs_sge *
 kfib_sges(const struct ib_sge *sg_list)
 {
@@ -272,8 +272,6 @@ int kfib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 		    enum ib_srq_attr_mask mask, struct ib_udata *udata);
 int kfib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr);
 int kfib_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata);
-int kfib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
-		       const struct ib_recv_wr **bad_wr);
 
 /* mr.c */
 struct ib_mr *kfib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
@@ -308,6 +306,8 @@ int kfib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		   const struct ib_send_wr **bad_wr);
 int kfib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		   const struct ib_recv_wr **bad_wr);
+int kfib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+		       const struct ib_recv_wr **bad_wr);
 
 /* comp_cntr.c */
 int kfib_query_comp_cntr_caps(struct ib_device *ibdev,

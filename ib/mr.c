@@ -50,6 +50,7 @@ static struct ib_mr *kfib_mr_registered(struct kfib_mr *mr,
  * @dmah: hints for DMA, which the device does not have
  * @udata: no driver data
  *
+ * Context: process.
  * Return: the region, or an error: -EOPNOTSUPP for other rights than those to
  * access memory, and those of kfabric_verbs_mr_user().
  */
@@ -86,6 +87,7 @@ struct ib_mr *kfib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
  * @dmah: hints for DMA, which the device does not have
  * @attrs: no driver data
  *
+ * Context: process.
  * Return: the region, or an error: -EOPNOTSUPP for other rights than those to
  * access memory, and those of kfabric_verbs_mr_dma_buf().
  */
@@ -114,6 +116,7 @@ struct ib_mr *kfib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
  * @ibpd: its PD, of a kernel caller
  * @access: the rights
  *
+ * Context: process.
  * Return: the region, or an error of kfabric_verbs_mr_dma().
  */
 struct ib_mr *kfib_get_dma_mr(struct ib_pd *ibpd, int access)
@@ -135,6 +138,7 @@ struct ib_mr *kfib_get_dma_mr(struct ib_pd *ibpd, int access)
  * @type: IB_MR_TYPE_MEM_REG
  * @max_num_sg: the most pages
  *
+ * Context: process.
  * Return: the region, which grants nothing yet, or an error: -EOPNOTSUPP for
  * another type, and those of kfabric_verbs_mr_fast().
  */
@@ -217,6 +221,7 @@ int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
  * Waits until accesses of peers that have begun are over. Work requests that
  * name the memory keep it until they have completed.
  *
+ * Context: process.
  * Return: 0
  */
 int kfib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)

@@ -64,6 +64,7 @@ int kfib_query_port(struct ib_device *ibdev, u32 port,
  * @index: of the entry
  * @pkey: out: the default key
  *
+ * Context: process.
  * Return: 0; -EINVAL behind the only entry.
  */
 int kfib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
@@ -80,6 +81,7 @@ int kfib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
  * @port: the port
  * @immutable: out
  *
+ * Context: process.
  * Return: 0; -EINVAL for another port.
  */
 int kfib_get_port_immutable(struct ib_device *ibdev, u32 port,
@@ -94,7 +96,14 @@ int kfib_get_port_immutable(struct ib_device *ibdev, u32 port,
 	return 0;
 }
 
-/** kfib_get_link_layer - Ethernet, whatever the interface is: RoCE */
+/**
+ * kfib_get_link_layer - Ethernet, whatever the interface is: RoCE
+ * @ibdev: the device
+ * @port: the port
+ *
+ * Context: any.
+ * Return: IB_LINK_LAYER_ETHERNET.
+ */
 enum rdma_link_layer kfib_get_link_layer(struct ib_device *ibdev, u32 port)
 {
 	return IB_LINK_LAYER_ETHERNET;
@@ -143,7 +152,14 @@ int kfib_add_gid(const struct ib_gid_attr *attr, void **context)
 	return ret;
 }
 
-/** kfib_del_gid - nothing: a GID has no state here */
+/**
+ * kfib_del_gid - nothing: a GID has no state here
+ * @attr: the GID
+ * @context: unused
+ *
+ * Context: process.
+ * Return: 0.
+ */
 int kfib_del_gid(const struct ib_gid_attr *attr, void **context)
 {
 	return 0;
@@ -153,7 +169,12 @@ int kfib_del_gid(const struct ib_gid_attr *attr, void **context)
 static struct rdma_stat_desc *kfib_stats;
 static int kfib_stats_count;
 
-/** kfib_stats_init - the names of the statistics */
+/**
+ * kfib_stats_init - the names of the statistics
+ *
+ * Context: process.
+ * Return: 0, or -ENOMEM.
+ */
 int kfib_stats_init(void)
 {
 	int count = 0, i;
@@ -169,7 +190,11 @@ int kfib_stats_init(void)
 	return 0;
 }
 
-/** kfib_stats_exit - the end of that */
+/**
+ * kfib_stats_exit - the end of that
+ *
+ * Context: process.
+ */
 void kfib_stats_exit(void)
 {
 	kfree(kfib_stats);
@@ -180,6 +205,7 @@ void kfib_stats_exit(void)
  * @ibdev: the device
  * @port: the port
  *
+ * Context: process.
  * Return: it, or NULL.
  */
 struct rdma_hw_stats *kfib_alloc_hw_port_stats(struct ib_device *ibdev,
@@ -196,6 +222,7 @@ struct rdma_hw_stats *kfib_alloc_hw_port_stats(struct ib_device *ibdev,
  * @port: the port; a device has none besides
  * @index: all are stored, whichever is asked for
  *
+ * Context: process.
  * Return: how many were stored; -EINVAL without a port.
  */
 int kfib_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,

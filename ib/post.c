@@ -3,6 +3,8 @@
  * Posting work requests and receives. All values are checked by kfabric.ko.
  */
 
+#include <linux/build_bug.h>
+
 #include "kfabric_ib.h"
 
 static_assert(KFABRIC_VERBS_WR_WRITE == (int)IB_WR_RDMA_WRITE);
@@ -19,6 +21,14 @@ static_assert(KFABRIC_VERBS_SEND_FENCE == (int)IB_SEND_FENCE);
 static_assert(KFABRIC_VERBS_SEND_SIGNALED == (int)IB_SEND_SIGNALED);
 static_assert(KFABRIC_VERBS_SEND_SOLICITED == (int)IB_SEND_SOLICITED);
 static_assert(KFABRIC_VERBS_SEND_INLINE == (int)IB_SEND_INLINE);
+
+static_assert(sizeof(struct kfabric_verbs_sge) == sizeof(struct ib_sge));
+static_assert(offsetof(struct kfabric_verbs_sge, addr) ==
+	      offsetof(struct ib_sge, addr));
+static_assert(offsetof(struct kfabric_verbs_sge, length) ==
+	      offsetof(struct ib_sge, length));
+static_assert(offsetof(struct kfabric_verbs_sge, lkey) ==
+	      offsetof(struct ib_sge, lkey));
 
 /*
  * Translates the registration of a region. Fails with -EINVAL for a region of
@@ -131,8 +141,35 @@ int kfib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 	return ret;
 }
 
+/* Posts receives to an SRQ, or to a QP if there is none. */
+static int kfib_post_receives(struct kfabric_verbs_qp *qp,
+			      struct kfabric_verbs_srq *srq,
+			      const struct ib_recv_wr *wr,
+			      const struct ib_recv_wr **bad_wr)
+{
+	const struct kfabric_verbs_sge *sges;
+	int ret;
+
+	for (; wr; wr = wr->next) {
+		sges = kfib_sges(wr->sg_list);
+		if (wr->num_sge < 0)
+			ret = -EINVAL;
+		else if (srq)
+			ret = kfabric_verbs_srq_post(srq, wr->wr_id, sges,
+						     wr->num_sge);
+		else
+			ret = kfabric_verbs_qp_post_recv(qp, wr->wr_id, sges,
+							 wr->num_sge);
+		if (ret) {
+			*bad_wr = wr;
+			return ret;
+		}
+	}
+	return 0;
+}
+
 /**
- * kfib_post_recv - post receives
+ * kfib_post_recv - post receives to a QP
  * @ibqp: the QP
  * @wr: the first of a list
  * @bad_wr: out: the first that was not posted, with an error
@@ -143,18 +180,21 @@ int kfib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
 int kfib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 		   const struct ib_recv_wr **bad_wr)
 {
-	struct kfabric_verbs_qp *qp = to_kfib_qp(ibqp)->qp;
-	int ret;
+	return kfib_post_receives(to_kfib_qp(ibqp)->qp, NULL, wr, bad_wr);
+}
 
-	for (; wr; wr = wr->next) {
-		ret = wr->num_sge < 0 ? -EINVAL :
-		      kfabric_verbs_qp_post_recv(qp, wr->wr_id,
-						 kfib_sges(wr->sg_list),
-						 wr->num_sge);
-		if (ret) {
-			*bad_wr = wr;
-			return ret;
-		}
-	}
-	return 0;
+/**
+ * kfib_post_srq_recv - post receives to an SRQ
+ * @ibsrq: the SRQ
+ * @wr: the first of a list
+ * @bad_wr: out: the first that was not posted, with an error
+ *
+ * Context: any but NMIs.
+ * Return: 0; -ENOMEM if the SRQ is full, -EINVAL for a receive of too many
+ * parts.
+ */
+int kfib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
+		       const struct ib_recv_wr **bad_wr)
+{
+	return kfib_post_receives(NULL, to_kfib_srq(ibsrq)->srq, wr, bad_wr);
 }

@@ -69,7 +69,14 @@ int kfib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init_attr,
 	return kfabric_verbs_pd_charge_ah(to_kfib_pd(ibah->pd)->pd);
 }
 
-/** kfib_destroy_ah - end an address handle; any context */
+/**
+ * kfib_destroy_ah - end an address handle
+ * @ibah: the handle
+ * @flags: whether the caller may sleep; this does not
+ *
+ * Context: any but NMIs.
+ * Return: 0.
+ */
 int kfib_destroy_ah(struct ib_ah *ibah, u32 flags)
 {
 	kfabric_verbs_pd_uncharge_ah(to_kfib_pd(ibah->pd)->pd);

@@ -12,18 +12,12 @@ static_assert(KFABRIC_VERBS_EVENT_SRQ_LIMIT == IB_EVENT_SRQ_LIMIT_REACHED);
 static_assert(KFABRIC_VERBS_SRQ_MAX_WR == IB_SRQ_MAX_WR);
 static_assert(KFABRIC_VERBS_SRQ_LIMIT == IB_SRQ_LIMIT);
 
-static_assert(sizeof(struct kfabric_verbs_sge) == sizeof(struct ib_sge));
-static_assert(offsetof(struct kfabric_verbs_sge, addr) ==
-	      offsetof(struct ib_sge, addr));
-static_assert(offsetof(struct kfabric_verbs_sge, length) ==
-	      offsetof(struct ib_sge, length));
-static_assert(offsetof(struct kfabric_verbs_sge, lkey) ==
-	      offsetof(struct ib_sge, lkey));
-
 /**
  * kfib_srq_event - an SRQ has an event
  * @cookie: the struct ib_srq
  * @number: the event, of enum ib_event_type
+ *
+ * Context: process; a mutex of a QP may be held; must not sleep.
  */
 void kfib_srq_event(void *cookie, u32 number)
 {
@@ -96,6 +90,7 @@ int kfib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
  * @ibsrq: the SRQ
  * @attr: out: its size, and the limit, which is 0 if it is not armed
  *
+ * Context: process.
  * Return: 0.
  */
 int kfib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
@@ -120,35 +115,5 @@ int kfib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 int kfib_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata)
 {
 	kfabric_verbs_srq_destroy(to_kfib_srq(ibsrq)->srq);
-	return 0;
-}
-
-/**
- * kfib_post_srq_recv - post receives
- * @ibsrq: the SRQ
- * @wr: the receives, a list
- * @bad_wr: out: the first receive that was not posted, after an error
- *
- * Context: any but NMI.
- * Return: 0; -ENOMEM if the SRQ is full, -EINVAL for a receive of too many
- * parts.
- */
-int kfib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
-		       const struct ib_recv_wr **bad_wr)
-{
-	int ret;
-
-	for (; wr; wr = wr->next) {
-		ret = -EINVAL;
-		if (wr->num_sge >= 0)
-			ret = kfabric_verbs_srq_post(to_kfib_srq(ibsrq)->srq,
-						     wr->wr_id,
-						     kfib_sges(wr->sg_list),
-						     wr->num_sge);
-		if (ret) {
-			*bad_wr = wr;
-			return ret;
-		}
-	}
 	return 0;
 }
