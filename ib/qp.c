@@ -28,8 +28,9 @@ static_assert(KFABRIC_VERBS_QP_UD == (int)IB_QPT_UD);
 			 IB_QP_EN_SQD_ASYNC_NOTIFY)
 
 /*
- * The addresses of a way to a peer. The core has found the GID of the source,
- * and keeps it while the caller has the attributes.
+ * The way to a peer. The core has found the GID of the source, and keeps it while
+ * the caller has the attributes. It sets the hop limit to that of the route, as
+ * kfabric.ko does for each packet.
  */
 static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
 {
@@ -37,6 +38,7 @@ static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
 		return -EINVAL;
 	memcpy(av->sgid, attr->grh.sgid_attr->gid.raw, sizeof(av->sgid));
 	memcpy(av->dgid, attr->grh.dgid.raw, sizeof(av->dgid));
+	av->traffic_class = attr->grh.traffic_class;
 	return 0;
 }
 

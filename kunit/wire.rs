@@ -140,6 +140,32 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_has_the_traffic_class_of_its_path() -> Result {
+        let link = TestLink::new()?;
+        let bth = Bth::new(Qpn::new(77), Psn::new(0));
+        let packet = Packet::new(bth, Headers::SendOnly(SendEnd::Plain), 100);
+        for (from, to, ip_len) in [(ONE, TWO, 20), (SIX, SIX, 40)] {
+            let start = |class| -> Result<(u8, u8)> {
+                let path = Path::with_class(&link.0, from, to, class)?;
+                let skb = path.build(0xc000, 1, &packet, |_| Ok(()))?;
+                ensure!(packet::verified(&rx_skb(skb.bytes(), ip_len, 64, 1000)?).is_ok());
+                let [first, second, ..] = *skb.bytes() else {
+                    return Err(EINVAL);
+                };
+                Ok((first, second))
+            };
+            let wanted = match ip_len {
+                20 => [(0x45, 0), (0x45, 0xb9), (0x45, 0xff)],
+                _ => [(0x60, 0), (0x6b, 0x90), (0x6f, 0xf0)],
+            };
+            for (class, wanted) in [0, 0xb9, 0xff].into_iter().zip(wanted) {
+                ensure_eq!(start(class)?, wanted);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
     fn packets_are_taken_in_batches() -> Result {
         let pair = Pair::new(ONE, TWO)?;
         let skb = built(&pair.path, &pair.a, pair.b.qp.number(), 64)?;

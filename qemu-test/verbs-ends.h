@@ -55,6 +55,9 @@ static struct end a, b;
 /* Ends get an SRQ. */
 static int with_srq __attribute__((unused));
 
+/* That of the ends' packets. */
+static __u8 traffic_class;
+
 static inline __u8 pattern(__u32 seed, __u32 i)
 {
 	return seed + i * 7 + (i >> 8) * 13;
@@ -155,6 +158,7 @@ static inline void to_rtr(struct end *end, __u32 dest)
 				.dgid = own_gid,
 				.sgid_index = gid_index,
 				.hop_limit = 64,
+				.traffic_class = traffic_class,
 			},
 		},
 	};
@@ -390,6 +394,7 @@ static inline struct ibv_ah *ah_of(struct end *end)
 			.dgid = own_gid,
 			.sgid_index = gid_index,
 			.hop_limit = 64,
+			.traffic_class = traffic_class,
 		},
 	};
 	struct ibv_ah *ah = ibv_create_ah(end->pd, &attr);

@@ -4,6 +4,11 @@
  * retries, datagrams, several QPs and threads. Each test names its page.
  */
 
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "verbs-ends.h"
 
 /* A QP that sends nothing, and one that receives nothing. */
@@ -403,6 +408,76 @@ static void datagram_without_bytes(void)
 	expect(waiting_events(b.channel) == 1, "a solicited event");
 }
 
+/* A socket that gets all packets of IPv4 of the host. */
+static int all_packets(void)
+{
+	int fd = socket(AF_PACKET, SOCK_DGRAM, htons(ETH_P_IP));
+
+	expect(fd >= 0, "AF_PACKET: %s", strerror(errno));
+	return fd;
+}
+
+/* Those of RoCE v2 that have come have this type of service; their number. */
+static int have_class(int fd, __u8 class)
+{
+	__u8 packet[128];
+	int count = 0;
+	ssize_t len;
+
+	pause_ms(100);
+	while ((len = recv(fd, packet, sizeof(packet), MSG_DONTWAIT)) >= 0) {
+		/* UDP, port 4791. */
+		if (len < 28 || packet[0] != 0x45 || packet[9] != 17 || packet[22] != 0x12 || packet[23] != 0xb7)
+			continue;
+		expect(packet[1] == class, "type of service %#x, not %#x", packet[1], class);
+		count++;
+	}
+	return count;
+}
+
+/*
+ * ibv_modify_qp(3), ibv_create_ah(3): the traffic class of an address vector is that
+ * of the packets. Over IPv4 it is the type of service, which is in the GRH, too.
+ */
+static void packets_have_the_traffic_class(void)
+{
+	static const __u8 classes[] = { 0, 0xb8, 0x6a, 0 };
+	struct ibv_ah *handles[4];
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	int fd = all_packets();
+	int i, seen;
+
+	traffic_class = 0x68;
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 4000);
+	receive(&b, 1, 0, 4000);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+	seen = have_class(fd, 0x68);
+	/* Four of a, and an answer of b. */
+	expect(seen >= 5, "%d packets", seen);
+
+	pair(IBV_QPT_UD);
+	for (i = 0; i < 4; i++) {
+		traffic_class = classes[i];
+		handles[i] = make_ah();
+	}
+	one = sge(&a, 0, 64);
+	for (i = 0; i < 8; i++) {
+		receive(&b, 1, 0, 200);
+		send = datagram(&one, handles[i % 4]);
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+		entry(b.receives, 1, IBV_WC_SUCCESS);
+		expect(b.memory[21] == classes[i % 4], "GRH: %#x", b.memory[21]);
+		expect(have_class(fd, classes[i % 4]) == 1, "not one packet");
+	}
+	close(fd);
+}
+
 /* SQE: posts are flushed, receives go on; ERR flushes them, too. */
 static void datagrams_in_sqe(void)
 {
@@ -619,7 +694,7 @@ static const struct test tests[] = {
 	TEST(receive_needs_local_write), TEST(qp_without_rights), TEST(many_reads),
 	TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later), TEST(peer_is_gone),
 	TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagram_without_bytes),
-	TEST(datagrams_in_sqe), TEST(invalidate), TEST(unsignalled), TEST(write_then_send),
+	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(invalidate), TEST(unsignalled), TEST(write_then_send),
 	TEST(to_itself), TEST(one_way), TEST(inline_others), TEST(refused_with_srq),
 	TEST(srq_immediate), TEST(largest),
 };

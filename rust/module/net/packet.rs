@@ -96,13 +96,14 @@ pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Stat> {
     Ok(())
 }
 
-/// Builds a packet, with UDP source port `source` and, over IPv4, identification `id`. `fill`
-/// writes the payload; the part of the room that it leaves is filled with zeros.
+/// Builds a packet, with this traffic class (over IPv4: type of service), UDP source port `source`
+/// and, over IPv4, identification `id`. `fill` writes the payload; the part of the room that it leaves is filled with zeros.
 ///
 /// Fails with `ENOMEM`; `EMSGSIZE` if it is longer than an IP packet can be; `EINVAL` if the
 /// addresses are of two families; an error of `fill`. Does not sleep unless `fill` does.
 pub(super) fn build(
     addrs: &AddrPair,
+    class: u8,
     source: u16,
     id: u16,
     packet: &Packet,
@@ -120,12 +121,12 @@ pub(super) fn build(
     let udp = udp_header(source, udp_len);
     let mut icrc = match (addrs.from, addrs.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let ip = ipv4_header(total, id, from.octets(), to.octets());
+            let ip = ipv4_header(total, class, id, from.octets(), to.octets());
             skb.room(IPV4_LEN).put(&ip);
             Icrc::<KernelCrc>::ipv4(&ip, &udp, headers)
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let ip = ipv6_header(total, from.octets(), to.octets());
+            let ip = ipv6_header(total, class, from.octets(), to.octets());
             skb.room(IPV6_LEN).put(&ip);
             Icrc::ipv6(&ip, &udp, headers)
         }
@@ -178,12 +179,12 @@ fn udp_header(source: u16, len: usize) -> [u8; UDP_LEN] {
 
 /// The IPv4 header, with "don't fragment". The stack fills in TTL and checksum, which the ICRC does
 /// not cover.
-fn ipv4_header(total: u16, id: u16, from: [u8; 4], to: [u8; 4]) -> [u8; IPV4_LEN] {
+fn ipv4_header(total: u16, class: u8, id: u16, from: [u8; 4], to: [u8; 4]) -> [u8; IPV4_LEN] {
     const DONT_FRAGMENT: u8 = 0x40;
     const UDP: u8 = 17;
     let [l1, l0] = total.to_be_bytes();
     let [i1, i0] = id.to_be_bytes();
-    let length = [0x45, 0, l1, l0];
+    let length = [0x45, class, l1, l0];
     let fragment = [i1, i0, DONT_FRAGMENT, 0];
     let protocol = [0, UDP, 0, 0];
     let mut ip = [0; IPV4_LEN];
@@ -192,12 +193,13 @@ fn ipv4_header(total: u16, id: u16, from: [u8; 4], to: [u8; 4]) -> [u8; IPV4_LEN
 }
 
 /// The IPv6 header. The stack fills in the hop limit, which the ICRC does not cover.
-fn ipv6_header(payload: u16, from: [u8; 16], to: [u8; 16]) -> [u8; IPV6_LEN] {
+fn ipv6_header(payload: u16, class: u8, from: [u8; 16], to: [u8; 16]) -> [u8; IPV6_LEN] {
     const UDP: u8 = 17;
     let [l1, l0] = payload.to_be_bytes();
     let [from_net, from_host] = halves(from);
     let [to_net, to_host] = halves(to);
-    let fields = [0x60, 0, 0, 0, l1, l0, UDP, 0];
+    // The class is between the version and the flow label, which is 0.
+    let fields = [0x60 | class >> 4, class << 4, 0, 0, l1, l0, UDP, 0];
     let mut ip = [0; IPV6_LEN];
     ip.copy_from_slice([fields, from_net, from_host, to_net, to_host].as_flattened());
     ip

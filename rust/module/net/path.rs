@@ -56,6 +56,8 @@ pub(crate) enum Reach {
 #[pin_data]
 pub(crate) struct Path {
     addrs: AddrPair,
+    /// The traffic class of its packets; over IPv4, the type of service.
+    class: u8,
     link: Arc<Link>,
     /// Packets leave by the interface of the link.
     to_network: Checked,
@@ -68,12 +70,24 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// The path from `from`, an address of `link`, to `to`.
+    /// The path from `from`, an address of `link`, to `to`, for packets without a traffic class.
+    /// Fails as [`with_class`](Self::with_class). Sleeps.
+    pub(crate) fn new(link: &Arc<Link>, from: IpAddr, to: IpAddr) -> Result<Arc<Self>> {
+        Self::with_class(link, from, to, 0)
+    }
+
+    /// The path from `from`, an address of `link`, to `to`. Its packets have the traffic class
+    /// `class`, over IPv4 as type of service; the route is the same for all classes.
     ///
     /// Fails with `EINVAL` if the addresses are of two families, or if `to` cannot be a peer's
     /// address (unspecified, multicast or broadcast); `ENOMEM`. Whether there is a route is not
     /// checked. Sleeps.
-    pub(crate) fn new(link: &Arc<Link>, from: IpAddr, to: IpAddr) -> Result<Arc<Self>> {
+    pub(crate) fn with_class(
+        link: &Arc<Link>,
+        from: IpAddr,
+        to: IpAddr,
+        class: u8,
+    ) -> Result<Arc<Self>> {
         let broadcast = match to {
             IpAddr::V4(ip) => ip.is_broadcast(),
             IpAddr::V6(_) => false,
@@ -87,6 +101,7 @@ impl Path {
         let path = Arc::pin_init(
             pin_init!(Self {
                 addrs,
+                class,
                 link: link.clone(),
                 to_network: Checked::new(link),
                 to_this_host: Checked::new(link),
@@ -105,6 +120,11 @@ impl Path {
     /// The addresses of both ends. Any context.
     pub(crate) fn addrs(&self) -> &AddrPair {
         &self.addrs
+    }
+
+    /// The traffic class of its packets. Any context.
+    pub(super) fn class(&self) -> u8 {
+        self.class
     }
 
     /// Its link. Any context.
@@ -206,7 +226,7 @@ impl Path {
         packet: &Packet,
         fill: impl FnOnce(&mut Room<'_>) -> Result,
     ) -> Result<TxSkb> {
-        packet::build(&self.addrs, source, id, packet, fill)
+        packet::build(&self.addrs, self.class, source, id, packet, fill)
     }
 
     /// Sends a packet that was built for this path. An error means that the packet is lost: see

@@ -28,7 +28,7 @@ const PATHS: usize = 64;
 /// The cache of a QP.
 #[pin_data]
 pub(crate) struct PathCache {
-    /// Indexed by a hash of the destination. A leaf but for [`Path::new`].
+    /// Indexed by a hash of the destination. A leaf but for [`Path::with_class`].
     #[pin]
     paths: Mutex<[Option<Arc<Path>>; PATHS]>,
 }
@@ -44,8 +44,15 @@ impl PathCache {
         })
     }
 
-    /// The path on `link` from `from` to `to`. Fails as [`Path::new`]. Sleeps.
-    pub(crate) fn path(&self, link: &Arc<Link>, from: IpAddr, to: IpAddr) -> Result<Arc<Path>> {
+    /// The path on `link` from `from` to `to`, for packets with the traffic class `class`. Fails as
+    /// [`Path::with_class`]. Sleeps.
+    pub(crate) fn path(
+        &self,
+        link: &Arc<Link>,
+        from: IpAddr,
+        to: IpAddr,
+        class: u8,
+    ) -> Result<Arc<Path>> {
         let low = match to {
             IpAddr::V4(ip) => ip.to_bits(),
             IpAddr::V6(ip) => ip.to_bits() as u32,
@@ -54,11 +61,12 @@ impl PathCache {
         // The index is below PATHS.
         let known = paths.get_mut(low as usize % PATHS).ok_or(EINVAL)?;
         if let Some(path) = known {
-            if path.addrs().to == to && path.addrs().from == from {
+            let addrs = path.addrs();
+            if addrs.to == to && addrs.from == from && path.class() == class {
                 return Ok(path.clone());
             }
         }
-        let path = Path::new(link, from, to)?;
+        let path = Path::with_class(link, from, to, class)?;
         *known = Some(path.clone());
         Ok(path)
     }

@@ -244,10 +244,12 @@ int kfabric_verbs_mmap(struct kfabric_verbs_context *context,
  * struct kfabric_verbs_av - the way to a peer
  * @sgid: the address that packets come from; IPv4 as an IPv4-mapped address
  * @dgid: the address that they go to
+ * @traffic_class: that of the packets; over IPv4 their type of service
  */
 struct kfabric_verbs_av {
 	u8	sgid[16];
 	u8	dgid[16];
+	u8	traffic_class;
 };
 
 /* Types of QPs, numbers of enum ib_qp_type. */

@@ -211,6 +211,7 @@ impl Qp {
                 SendOp::Ud {
                     from,
                     to,
+                    class,
                     qpn,
                     qkey,
                     imm,
@@ -235,7 +236,7 @@ impl Qp {
                 };
                 let found = self
                     .paths()
-                    .and_then(|paths| paths.path(self.link(), from, to));
+                    .and_then(|paths| paths.path(self.link(), from, to, class));
                 let path = match found {
                     Ok(path) => path,
                     // No such peer can exist.

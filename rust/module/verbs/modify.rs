@@ -131,7 +131,8 @@ impl Qp {
     /// The path of an address vector, which can be used now. Fails with `EINVAL` for addresses that
     /// no path can have; otherwise as [`Path::check`]. Sleeps.
     fn path(&self, av: &kfabric_verbs_av) -> Result<Arc<Path>> {
-        let path = Path::new(self.link(), ip_of_gid(&av.sgid), ip_of_gid(&av.dgid))?;
+        let (from, to) = (ip_of_gid(&av.sgid), ip_of_gid(&av.dgid));
+        let path = Path::with_class(self.link(), from, to, av.traffic_class)?;
         path.check()?;
         Ok(path)
     }

@@ -131,6 +131,7 @@ impl Qp {
                 Ok(SendOp::Ud {
                     from: ip_of_gid(&av.sgid),
                     to: ip_of_gid(&av.dgid),
+                    class: av.traffic_class,
                     qpn: Qpn::new(send.remote_qpn),
                     qkey: send.remote_qkey,
                     imm,

@@ -69,6 +69,8 @@ pub(super) enum SendOp {
         from: IpAddr,
         /// The address that it is sent to.
         to: IpAddr,
+        /// Its traffic class.
+        class: u8,
         /// The QP there.
         qpn: Qpn,
         /// Its Q key.

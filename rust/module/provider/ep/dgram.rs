@@ -203,7 +203,7 @@ impl Dgram {
         }
         // `send` checks the path.
         let link = endpoint.domain.link();
-        let path = self.paths.path(link, bound.name.ip(), addr.ip());
+        let path = self.paths.path(link, bound.name.ip(), addr.ip(), 0);
         let path = path.map_err(|error| if error == EINVAL { EHOSTUNREACH } else { error })?;
         let qp = self.qp.as_ref().ok_or(ENODEV)?;
         let ticket = endpoint.ticket_at_once(bound, kind, flags, op.context, len, spare)?;
