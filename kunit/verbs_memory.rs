@@ -19,6 +19,7 @@ use super::{
         MAX_MR_SIZE, //
     },
     pd::Pd,
+    raw,
     sge::{
         Parts,
         Sge, //
@@ -54,7 +55,8 @@ use crate::{
 use kernel::{
     page::PAGE_SIZE,
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    types::ForeignOwnable, //
 };
 
 /// The index of the loopback interface.
@@ -409,6 +411,31 @@ mod tests {
         ensure_eq!(UserMemory::charged(), pinned);
         drop(pd);
         ensure_eq!(used(), before);
+        Ok(())
+    }
+
+    /// Connection management makes those of the kernel for all users.
+    #[test]
+    fn address_handles_of_programs_are_charged_and_those_of_the_kernel_are_not() -> Result {
+        let host = Host::new()?;
+        for (pd, each) in [(host.pd()?, 512), (host.kernel_pd()?, 0)] {
+            let used = || pd.context().budget().charged(Part::Peers).0;
+            let (own, before) = (|| host.program.budget().charged(Part::Peers).0, used());
+            let of_program = own();
+            let handle: *mut raw::kfabric_verbs_pd = pd.clone().into_foreign().cast();
+            for count in 1..=20 {
+                // SAFETY: `handle` is valid until the end of the round.
+                ensure_eq!(unsafe { raw::kfabric_verbs_pd_charge_ah(handle) }, 0);
+                ensure_eq!(used(), before + count * each);
+            }
+            for _ in 0..20 {
+                // SAFETY: As above; 20 were charged.
+                unsafe { raw::kfabric_verbs_pd_uncharge_ah(handle) };
+            }
+            ensure_eq!((used(), own()), (before, of_program));
+            // SAFETY: The handle is not used any more.
+            unsafe { raw::kfabric_verbs_pd_free(handle) };
+        }
         Ok(())
     }
 }

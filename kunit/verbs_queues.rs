@@ -21,6 +21,11 @@ use super::{
         Case, //
     },
     pd::Pd,
+    qp::{
+        Parents,
+        Qp, //
+    },
+    raw,
     recv::{
         Limits,
         RecvQueue,
@@ -49,14 +54,17 @@ use crate::{
         kunit_links::NoLinks,
         IfName,
         LinkName,
-        NetNs, //
+        NetNs,
+        Path, //
     },
     shim::reclaim::OwnerKind, //
 };
+use core::net::IpAddr;
 use kernel::{
     interrupt::local_interrupt_disable,
     prelude::*,
-    sync::Arc, //
+    sync::Arc,
+    types::ForeignOwnable, //
 };
 
 /// The parts of the receive `n`.
@@ -277,6 +285,51 @@ mod tests {
         ensure!(srq.pop().is_none());
         ensure!(srq.pd().context().budget().principal().kind() == OwnerKind::Consumer);
         drop(srq);
+        Ok(())
+    }
+
+    /// It keeps as many as it is charged for, whatever it sends to.
+    #[test]
+    fn a_qp_for_datagrams_is_charged_for_its_paths() -> Result {
+        const KEPT: usize = 64;
+        let case = Case::new(72)?;
+        let device = TestDevice::new()?;
+        let context = device.device.kernel();
+        let (budget, calls) = (context.budget(), cookie(&case.calls));
+        let charged = || budget.charged(Part::Peers).0;
+        let cq = || Cq::new(budget, functions(), calls, 1, Access::Calls);
+        let pd = Pd::new(context.clone())?;
+        let parents = Parents {
+            pd,
+            send_cq: cq()?,
+            recv_cq: cq()?,
+            srq: None,
+        };
+        let mut init = raw::kfabric_verbs_qp_init::default();
+        init.type_ = raw::KFABRIC_VERBS_QP_UD;
+        let before = charged();
+        let qp = Qp::new(parents, &init)?;
+        let with_qp = charged();
+        ensure!(with_qp - before > (KEPT * size_of::<Path>()) as u64);
+        let mut paths = KVec::new();
+        for number in 0..2 * KEPT as u8 {
+            for class in [0, 4] {
+                let [from, to] = [1, number + 2].map(|last| IpAddr::from([127, 0, 0, last]));
+                let path = qp.paths()?.path(context.link(), from, to, class)?;
+                let again = qp.paths()?.path(context.link(), from, to, class)?;
+                ensure!(Arc::ptr_eq(&path, &again));
+                paths.push(path, GFP_KERNEL)?;
+            }
+        }
+        ensure_eq!(charged(), with_qp);
+        let kept = paths
+            .into_iter()
+            .filter_map(|path| Arc::into_unique_or_drop(path).is_none().then_some(()));
+        ensure_eq!(kept.count(), KEPT);
+        let handle: *mut raw::kfabric_verbs_qp = qp.into_foreign().cast();
+        // SAFETY: The handle is valid, and not used any more.
+        unsafe { raw::kfabric_verbs_qp_destroy(handle) };
+        ensure_eq!(charged(), before);
         Ok(())
     }
 
