@@ -305,8 +305,10 @@ mod tests {
             recv_cq: cq()?,
             srq: None,
         };
-        let mut init = raw::kfabric_verbs_qp_init::default();
-        init.type_ = raw::KFABRIC_VERBS_QP_UD;
+        let init = raw::kfabric_verbs_qp_init {
+            type_: raw::KFABRIC_VERBS_QP_UD,
+            ..Default::default()
+        };
         let before = charged();
         let qp = Qp::new(parents, &init)?;
         let with_qp = charged();
