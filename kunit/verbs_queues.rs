@@ -297,6 +297,7 @@ mod tests {
         let context = device.device.kernel();
         let (budget, calls) = (context.budget(), cookie(&case.calls));
         let charged = || budget.charged(Part::Peers).0;
+        let before = charged();
         let cq = || Cq::new(budget, functions(), calls, 1, Access::Calls);
         let pd = Pd::new(context.clone())?;
         let parents = Parents {
@@ -309,10 +310,10 @@ mod tests {
             type_: raw::KFABRIC_VERBS_QP_UD,
             ..Default::default()
         };
-        let before = charged();
+        let without_qp = charged();
         let qp = Qp::new(parents, &init)?;
         let with_qp = charged();
-        ensure!(with_qp - before > (KEPT * size_of::<Path>()) as u64);
+        ensure!(with_qp - without_qp > (KEPT * size_of::<Path>()) as u64);
         let mut paths = KVec::new();
         for number in 0..2 * KEPT as u8 {
             for class in [0, 4] {
