@@ -427,7 +427,8 @@ static int have_class(int fd, __u8 class)
 	pause_ms(100);
 	while ((len = recv(fd, packet, sizeof(packet), MSG_DONTWAIT)) >= 0) {
 		/* UDP, port 4791. */
-		if (len < 28 || packet[0] != 0x45 || packet[9] != 17 || packet[22] != 0x12 || packet[23] != 0xb7)
+		if (len < 28 || packet[0] != 0x45 || packet[9] != 17 ||
+		    packet[22] != 0x12 || packet[23] != 0xb7)
 			continue;
 		expect(packet[1] == class, "type of service %#x, not %#x", packet[1], class);
 		count++;
@@ -694,7 +695,8 @@ static const struct test tests[] = {
 	TEST(receive_needs_local_write), TEST(qp_without_rights), TEST(many_reads),
 	TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later), TEST(peer_is_gone),
 	TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagram_without_bytes),
-	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(invalidate), TEST(unsignalled), TEST(write_then_send),
+	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(invalidate),
+	TEST(unsignalled), TEST(write_then_send),
 	TEST(to_itself), TEST(one_way), TEST(inline_others), TEST(refused_with_srq),
 	TEST(srq_immediate), TEST(largest),
 };
