@@ -20,7 +20,7 @@ nfs_on() {
 }
 
 nfs_modules() {
-	modprobe ib_uverbs && modprobe rdma_ucm && modprobe kfabric_ib && load_all nfsd nfsv4 rpcrdma
+	modprobe ib_uverbs && modprobe rdma_ucm && modprobe kfabric_ib && load -a nfsd nfsv4 rpcrdma
 }
 
 nfs_devices() {
@@ -93,14 +93,15 @@ nfs_writers() {
 	done
 }
 
+nfs_read_again() { echo 3 >/proc/sys/vm/drop_caches && cmp /tmp/random $here/large; }
+
 # nfs_device_returns: the client's device goes while a file is read, and the client goes on with a
 # new one.
 nfs_device_returns() {
-	echo 3 >/proc/sys/vm/drop_caches
-	cmp /tmp/random $here/large &
+	nfs_read_again &
 	local pid=$!
 	sleep 0.2
-	on a rdma link delete kf0 && on a rdma link add kf0 type kfabric netdev va && wait $pid
+	on a rdma link delete kf0 && on a rdma link add kf0 type kfabric netdev va && wait $pid && nfs_read_again
 }
 
 nfs_ends() { nfs_on b rpc.nfsd 0 && kill "$(pidof rpc.mountd)" && nfs_on b umount /proc/fs/nfsd; }

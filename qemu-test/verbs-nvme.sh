@@ -136,7 +136,7 @@ unloaded() {
 
 # disk_and_address: what the target serves, and where.
 disk_and_address() {
-	load_all ext4 configfs && load brd rd_nr=1 rd_size=65536 && mount -t configfs none /sys/kernel/config || return
+	load -a ext4 configfs && load brd rd_nr=1 rd_size=65536 && mount -t configfs none /sys/kernel/config || return
 	ip link add va type veth peer name vb
 	ip address add $address/24 dev va
 	ip link set va up

@@ -5,6 +5,9 @@
 # loaded without ipath=1: tests of qemu-test/verbs. Sourced there, never run; the library
 # for rdma-core 56 is at /libkfabric.so.1, and that for 65, if there is one, at
 # /libkfabric-65.so.1; libibverbs 65 and programs of it, if there are, in /rdma-core-65.
+#
+# The functions cover and put_provider serve other scripts, too: pyverbs, verbs-storage,
+# demo-guest and bench.
 
 # The root whose libibverbs gets the provider.
 debian=${debian:-/debian}

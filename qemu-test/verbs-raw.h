@@ -71,20 +71,28 @@ static inline int destroy_cq(__u32 handle)
 	return run(&call);
 }
 
-/* Resizes a CQ. The caller maps its new memory. */
-static inline int resize_mapped_cq(struct mapped_cq *cq, __u32 entries)
+/* The call that resizes a CQ, with @len bytes for the driver's answer. */
+static inline int resize_cq(const struct mapped_cq *cq, __u32 entries,
+			    struct kfabric_ib_cq_resp *answer, __u32 len)
 {
 	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
 	struct ib_uverbs_resize_cq resize = { .cq_handle = cq->handle, .cqe = entries };
-	struct kfabric_ib_cq_resp now = { 0 };
 	struct ib_uverbs_resize_cq_resp resp;
-	int ret;
 
 	memory_attr(&call, UVERBS_ATTR_CORE_IN, sizeof(resize), &resize);
 	out_attr(&call, UVERBS_ATTR_CORE_OUT, sizeof(resp), &resp);
 	attr(&call, UVERBS_ATTR_WRITE_CMD, 8, IB_USER_VERBS_CMD_RESIZE_CQ);
-	out_attr(&call, UVERBS_ATTR_UHW_OUT, sizeof(now), &now);
-	ret = run(&call);
+	if (len)
+		out_attr(&call, UVERBS_ATTR_UHW_OUT, len, answer);
+	return run(&call);
+}
+
+/* Resizes a CQ. The caller maps its new memory. */
+static inline int resize_mapped_cq(struct mapped_cq *cq, __u32 entries)
+{
+	struct kfabric_ib_cq_resp now = { 0 };
+	int ret = resize_cq(cq, entries, &now, sizeof(now));
+
 	if (ret)
 		return ret;
 	unmap_cq(cq);

@@ -40,8 +40,6 @@ static void *protect(void *page)
 static void a_resize_without_an_answer_changes_nothing(void)
 {
 	struct kfabric_ib_cq_resp *answer;
-	struct ib_uverbs_resize_cq_resp resp;
-	struct ib_uverbs_resize_cq resize;
 	int refused = 0, done = 0, ret;
 	long long until = now() + 3000;
 	struct mapped_cq cq;
@@ -52,17 +50,7 @@ static void a_resize_without_an_answer_changes_nothing(void)
 	must(create_mapped_cq(&cq, 64, -1), 0, "create_cq");
 	expect(!pthread_create(&thread, NULL, protect, answer), "pthread_create");
 	while (now() < until) {
-		union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
-
-		resize = (struct ib_uverbs_resize_cq) {
-			.cq_handle = cq.handle,
-			.cqe = 64 << (refused + done) % 4,
-		};
-		memory_attr(&call, UVERBS_ATTR_CORE_IN, sizeof(resize), &resize);
-		out_attr(&call, UVERBS_ATTR_CORE_OUT, sizeof(resp), &resp);
-		attr(&call, UVERBS_ATTR_WRITE_CMD, 8, IB_USER_VERBS_CMD_RESIZE_CQ);
-		out_attr(&call, UVERBS_ATTR_UHW_OUT, sizeof(*answer), answer);
-		ret = run(&call);
+		ret = resize_cq(&cq, 64 << (refused + done) % 4, answer, sizeof(*answer));
 		if (ret) {
 			must(ret, EFAULT, "resize_cq");
 			refused++;
@@ -82,23 +70,13 @@ static void a_resize_without_an_answer_changes_nothing(void)
 /* A program that gives no room for the answer could not map its CQ. */
 static void an_answer_needs_room(void)
 {
-	struct ib_uverbs_resize_cq resize = { .cqe = 100 };
-	struct ib_uverbs_resize_cq_resp resp;
 	struct kfabric_ib_cq_resp answer;
 	struct mapped_cq cq;
 	__u32 len;
 
 	must(create_mapped_cq(&cq, 64, -1), 0, "create_cq");
-	resize.cq_handle = cq.handle;
 	for (len = 0; len < sizeof(answer); len += 12) {
-		union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
-
-		memory_attr(&call, UVERBS_ATTR_CORE_IN, sizeof(resize), &resize);
-		out_attr(&call, UVERBS_ATTR_CORE_OUT, sizeof(resp), &resp);
-		attr(&call, UVERBS_ATTR_WRITE_CMD, 8, IB_USER_VERBS_CMD_RESIZE_CQ);
-		if (len)
-			out_attr(&call, UVERBS_ATTR_UHW_OUT, len, &answer);
-		must(run(&call), EINVAL, "resize_cq");
+		must(resize_cq(&cq, 100, &answer, len), EINVAL, "resize_cq");
 		expect(is_there(&cq), "the memory has gone");
 	}
 	must(destroy_cq(cq.handle), 0, "destroy_cq");
