@@ -21,6 +21,7 @@ pub(crate) const TIMEOUTS: &[&str] = &[
     "hosts::peers::closing_ends_without_an_answer_of_the_peer",
     "hosts::peers::idle_connections_are_retired",
     "hosts::work_for_a_peer_that_has_closed_fails_of_a_connection",
+    "keys::a_host_that_guesses_gets_no_connection",
     "keys::guesses_of_connected_endpoints_are_delayed_and_counted",
     "mixed_waiters::waiters_that_leave_a_counter_take_no_release_with_them",
     "mixed_waiters::waiters_that_leave_a_cq_take_no_entry_with_them",
