@@ -10,6 +10,8 @@ debian=${debian:-/debian}
 work=$(mktemp -d)
 count=0
 failures=0
+# Not empty: pair prints what each client says at the end.
+said=''
 
 # Seconds that a program of a test may take and that kfi waits for its peer, and
 # messages of an exchange. A kernel that looks for its own faults takes a
@@ -103,6 +105,7 @@ pair() {
 	fi
 	wait $pid || status=1
 	result "$name" $status
+	[ -z "$said" ] || printf '#   said: %s\n' "$(grep '[[:alnum:]]' "$work/client" | tail -n 1 | tr -s '[:blank:]' ' ')"
 }
 
 # hosts [MTU]: both namespaces and the cable between them.
@@ -145,6 +148,19 @@ gid() {
 		[ "$index" != 15 ] || sleep 1
 	done
 	echo "$index"
+}
+
+# with_kmod: the kernel and the script that sources this take modprobe and depmod of $debian. Those
+# of busybox, which the guest has, do not know soft dependencies, and its depmod takes half a minute.
+with_kmod() {
+	local modules=/tmp/kmod/lib/modules
+	mkdir -p "$debian$modules" && mount -o bind /lib/modules "$debian$modules" || return
+	rm -f /bin/modprobe /bin/depmod
+	# By their paths: busybox's chroot would prefer its own.
+	printf '#!/bin/sh\nexec chroot %s /usr/sbin/modprobe -d /tmp/kmod "$@"\n' "$debian" >/bin/modprobe
+	printf '#!/bin/sh\nexec chroot %s /usr/sbin/depmod -b /tmp/kmod "$@"\n' "$debian" >/bin/depmod
+	chmod 755 /bin/modprobe /bin/depmod
+	echo /bin/modprobe >/proc/sys/kernel/modprobe
 }
 
 # install_modules: puts the modules where the kernel and modprobe find them.

@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-held: a program with every kind of object of verbs, in use, until it is killed.
+ * verbs-held: a program with every kind of object of verbs, in use, until it is killed or
+ * a request fails.
  *
- *	verbs-held DEVICE GID_INDEX
+ *	verbs-held DEVICE GID_INDEX [leave]
  *
  * It prints "held" when it has them, and then writes from one QP to the other, with a
- * mapped CQ that is armed all the time. The module is loaded with ipath=1.
+ * mapped CQ that is armed all the time. After SIGUSR1 it prints "works" when a hundred more
+ * requests have succeeded and been counted. With "leave" it opens the device, and makes the
+ * objects in the first network namespace. The module is loaded with ipath=1.
  */
 
 #define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+
 #include "verbs-raw.h"
 
 static struct mapped_cq cq;
 static __u64 *words;
+/* The counter of the requests, mapped. */
+static volatile __u64 *counter;
+static volatile sig_atomic_t asked;
 
 /* The sends of a go to a mapped CQ. */
 static void connected(void)
@@ -40,14 +49,13 @@ static void counted(void)
 	struct buffer comp = { .type = BUFFER_VA, .length = 8 };
 	struct buffer err = { .type = BUFFER_DMABUF, .fd = one_page(), .addr = 64, .length = 8 };
 	__u32 mr;
-	void *page;
 
 	words = aligned_alloc(PAGE, PAGE);
 	memset(words, 0, PAGE);
 	comp.addr = (__u64)(unsigned long)words;
 	must_attach(&a, make((struct wanted) { .resp = &resp }), OP_ALL);
-	page = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, device->cmd_fd, resp.mmap_offset);
-	expect(page != MAP_FAILED, "mmap of a counter");
+	counter = map_of(resp.mmap_offset, PROT_READ);
+	expect(counter, "mmap of a counter");
 	must_attach(&b, make((struct wanted) { .comp = &comp, .err = &err }), OP_ALL);
 	must(register_page(a.pd->handle, err.fd, &mr), 0, "reg_dmabuf_mr");
 }
@@ -85,13 +93,30 @@ static void arm_cq(void)
 	must(run(&call), 0, "req_notify_cq");
 }
 
-/* Eight requests at a time, until the program is killed. */
+static void ask(int number)
+{
+	asked = number;
+}
+
+/* Requests up to number @tail have completed, those up to @done were seen before. */
+static void see(__u64 done, __u64 tail)
+{
+	const struct kfabric_ib_cqe *entries = (const void *)(cq.ring + 1);
+	__u32 status;
+
+	for (; done < tail; done++) {
+		status = entries[done & (cq.resp.entries - 1)].status;
+		expect(!status, "a request failed: %s", ibv_wc_status_str(status));
+	}
+}
+
+/* Eight requests at a time. */
 static void write_on(void)
 {
 	struct kfabric_ib_cq_ring *ring = cq.ring;
 	struct ibv_sge one = sge(&a, 0, REGION / 8);
 	struct ibv_send_wr send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	__u64 posted = 0, done = 0;
+	__u64 posted = 0, done = 0, tail, until = 0;
 
 	remote(&send, &b, 0);
 	for (;;) {
@@ -100,22 +125,47 @@ static void write_on(void)
 			posted++;
 		}
 		arm_cq();
-		done = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE);
+		tail = __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE);
+		see(done, tail);
+		done = tail;
 		__atomic_store_n(&ring->head, done, __ATOMIC_RELEASE);
+		if (asked) {
+			asked = 0;
+			until = done + 100;
+		}
+		if (until && done >= until) {
+			expect(*counter >= done, "%llu requests are counted of %llu",
+			       (unsigned long long)*counter, (unsigned long long)done);
+			until = 0;
+			puts("works");
+			fflush(stdout);
+		}
 	}
+}
+
+static void leave(void)
+{
+	int fd = open("/proc/1/ns/net", O_RDONLY | O_CLOEXEC);
+
+	expect(fd >= 0 && !setns(fd, CLONE_NEWNET), "setns: %s", strerror(errno));
+	close(fd);
 }
 
 int main(int argc, char **argv)
 {
+	struct sigaction action = { .sa_handler = ask, .sa_flags = SA_RESTART };
 	char path[64];
 	int fd;
 
-	if (argc != 3)
-		errx(2, "usage: %s DEVICE GID_INDEX", argv[0]);
+	if (argc != 3 && (argc != 4 || strcmp(argv[3], "leave")))
+		errx(2, "usage: %s DEVICE GID_INDEX [leave]", argv[0]);
 	gid_index = atoi(argv[2]);
+	expect(!sigaction(SIGUSR1, &action, NULL), "sigaction");
 	open_device(argv[1]);
 	device_path(path, sizeof(path));
 	must(open_again(path, &fd), 0, "a second context");
+	if (argc == 4)
+		leave();
 	connected();
 	counted();
 	connect_ends(7);

@@ -261,6 +261,20 @@ static void many(void)
 	/* The end of the program frees all. */
 }
 
+/*
+ * In a memory cgroup with 32 MiB, where no process may be ended for want of memory. Calls with
+ * much memory fail before there is too little for the program itself.
+ */
+static void cgroup(void)
+{
+	int count = 0;
+
+	/* Each has 6 MiB. */
+	while (ibv_create_cq(device, MAX_CQE, NULL, NULL, 0))
+		holds(++count < 6);
+	holds(count > 2 && errno == ENOMEM);
+}
+
 /* Objects that the program leaves: nothing is left of them. */
 static void left(void)
 {
@@ -285,6 +299,7 @@ static const struct {
 	{ "srq-attributes", srq_attributes },
 	{ "srq-post", srq_post },
 	{ "many", many },
+	{ "cgroup", cgroup },
 	{ "left", left },
 };
 

@@ -31,11 +31,12 @@ faults() {
 	delete
 }
 
-# held HOST DEVICE ADDRESS FILE: a program with every kind of object, in the background; $program.
+# held HOST DEVICE ADDRESS FILE [leave]: a program with every kind of object, in the background;
+# $program.
 held() {
 	# What the one before has printed.
 	rm -f "$4"
-	limit=3000 debian "$1" /tmp/verbs-held "$2" "$(gid "$2" "$3")" >"$4" 2>&1 &
+	limit=3000 debian "$1" /tmp/verbs-held "$2" "$(gid "$2" "$3")" "${@:5}" >"$4" 2>&1 &
 	program=$!
 	soon grep -q held "$4" || {
 		cat "$4"
@@ -43,10 +44,10 @@ held() {
 	}
 }
 
-# held_on DEVICE: the processes of those programs.
+# held_on DEVICE [PROGRAM]: the processes of those programs, or of another one.
 held_on() {
 	local pid
-	for pid in $(pidof verbs-held); do
+	for pid in $(pidof "${2:-verbs-held}"); do
 		! tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q " $1 " || echo "$pid"
 	done
 }
@@ -66,6 +67,67 @@ killed_with_everything() {
 		nothing_left || return
 	done
 }
+
+# in_time COMMAND...: the command takes less than two seconds, on a kernel without checks.
+in_time() {
+	local start=${EPOCHREALTIME/[.,]/} status=0 took
+	"$@" || status=$?
+	took=$(((${EPOCHREALTIME/[.,]/} - start) / 1000))
+	echo "it took $took ms"
+	((took < 2000 * (patience > 10 ? 5 : 1))) && return $status
+}
+
+# stopped PID: it runs no more until it gets SIGCONT.
+stopped() { kill -STOP "$1" && soon grep -qE '^State:[[:space:]]+T' "/proc/$1/status"; }
+
+# stopped_peers: pingpong of kf0 and kf1, with messages under way, and a program with every kind of
+# object on kf1; those of kf1 are stopped.
+stopped_peers() {
+	on b rdma link add kf1 type kfabric netdev vb && held b kf1 192.0.2.2 "$work/held" || return
+	debian b ibv_rc_pingpong -d kf1 -g "$(gid kf1 192.0.2.2)" -n 1000000 >"$work/peer" 2>&1 &
+	tcp_on_b || return
+	debian a ibv_rc_pingpong -d kf0 -g "$(gid kf0 192.0.2.1)" -n 1000000 192.0.2.2 >"$work/watch" 2>&1 &
+	watcher=$!
+	sleep 0.5
+	stopped "$(held_on kf1 ibv_rc_pingpong)" && stopped "$(held_on kf1)"
+}
+
+# ends_killed: the pingpong of kf0 ends when it is killed.
+ends_killed() { kill -9 "$(held_on kf0 ibv_rc_pingpong)" && soon fails kill -0 "$watcher" 2>/dev/null; }
+
+# stands_still: programs that do not run keep nobody waiting.
+stands_still() {
+	wanted "stands still:" || return 0
+	add
+	check "a peer stands still: two programs are stopped" stopped_peers
+	check "a peer stands still: the program at the other end is killed in time" in_time ends_killed
+	check "a peer stands still: its device is deleted in time" in_time delete
+	check "a peer stands still: so is the device of those that are stopped" in_time delete kf1
+	# shellcheck disable=SC2046 # one argument for each
+	kill -9 $(held_on kf1 ibv_rc_pingpong) $(held_on kf1) 2>/dev/null
+	wait "$program"
+	check "a peer stands still: nothing is left" nothing_left
+}
+
+# of_cgroup: what a program has of a device is charged to its memory cgroup. No process may be
+# ended for want of memory there, so a call of the program fails.
+of_cgroup() {
+	local group=/sys/fs/cgroup/verbs limited=$((32 << 20)) status=0
+	echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+	mkdir "$group" && echo $limited >"$group/memory.max" || return
+	(
+		echo "$BASHPID" >"$group/cgroup.procs" && echo -1000 >"/proc/$BASHPID/oom_score_adj" &&
+			queues cgroup
+	) || status=$?
+	echo "peak $(cat "$group/memory.peak"), at the end $(cat "$group/memory.current")"
+	(($(cat "$group/memory.peak") > limited * 9 / 10)) || status=1
+	soon is_below "$group/memory.current" $((limited / 8)) || status=1
+	soon rmdir "$group" || status=1
+	return $status
+}
+
+# is_below FILE NUMBER: the number in the file is smaller.
+is_below() { (($(cat "$1") < $2)); }
 
 # opening: programs open kf0, whether it is there or not, until the file goes.
 opening() { while [ -e "$work/opening" ]; do debian a ibv_devinfo -d kf0; done >/dev/null 2>&1; }
