@@ -16,10 +16,11 @@ pub(crate) enum Clock {
 }
 
 const NO_EVENTS: &str = "perftest has no --events for WRITE and looks for its end in a loop";
+const FIO: &str = "fio works for some seconds of the clock, and each instruction is a part of them";
 const TIMERS: &str = "it mostly waits for timers after random losses, and waiting is not counted";
 
 /// The rows that cannot be counted, and why.
-pub(crate) const NOT_COUNTED: [(&str, &str); 7] = [
+pub(crate) const NOT_COUNTED: [(&str, &str); 13] = [
     ("roce/write_lat_8B", NO_EVENTS),
     ("roce/write_lat_8B_mtu9000", NO_EVENTS),
     ("roce/write_bw_64K", NO_EVENTS),
@@ -30,6 +31,12 @@ pub(crate) const NOT_COUNTED: [(&str, &str); 7] = [
         "roce/peers_1000_memory",
         "it measures memory, which is the same with any clock",
     ),
+    ("verbs/write_lat_8B", NO_EVENTS),
+    ("verbs/write_bw_64K", NO_EVENTS),
+    ("storage/nvme_randread_4K", FIO),
+    ("storage/nvme_randwrite_4K", FIO),
+    ("storage/nvme_read_128K", FIO),
+    ("storage/nvme_write_128K", FIO),
 ];
 
 /// The reason why the row `name` cannot be counted; `None`: it can.

@@ -3,9 +3,10 @@
 //!
 //! ```text
 //! In the guest; rows whose name has a WORD, and that have a bound in the file BOUNDS:
-//!   kfi-benchmarks kernel|user --out FILE [--runs N] [--count] [--bounds BOUNDS] [WORD...]
-//! On the host: bench.json, bench.md, bench.svg, with --count bench-count.json, bench.md; a test of
-//! bounds:
+//!   kfi-benchmarks kernel|user|storage --out FILE [--runs N] [--count] [--bounds BOUNDS] [WORD...]
+//! On the host: the names of these rows; bench.json, bench.md, bench.svg, with --count
+//! bench-count.json, bench.md; a test of bounds:
+//!   kfi-benchmarks kernel|user|storage --list [--count] [WORD...]
 //!   kfi-benchmarks report [--count] DIR FILE...
 //!   kfi-benchmarks judge BOUNDS FILE...
 //! ```
@@ -13,7 +14,8 @@
 //! A row is one operation of the module and one peer. They run in turn, several times, and the
 //! medians are compared ([`row`]). Rows of the kernel need a module that was built with its suites
 //! ([`kernel`]), the others use the module without suites ([`calls`], [`counters`], [`messages`],
-//! [`transfers`], [`flows`], [`allreduce`], [`trigger`]; between two hosts: [`wire`]). Where two
+//! [`transfers`], [`flows`], [`allreduce`], [`trigger`]; between two hosts: [`wire`]); those of
+//! [`storage`] need modules of the stock kernel. Where two
 //! processes of one host talk, both are bound to one CPU, so that the row measures code and not the
 //! wake-up of another CPU ([`process`]). With `--count` the guest's clock counts instructions
 //! ([`count`]); the ratios of some rows are tested then ([`bounds`]).
@@ -30,6 +32,7 @@ mod plot;
 mod process;
 mod report;
 mod row;
+mod storage;
 mod transfers;
 mod trigger;
 mod wire;
@@ -43,7 +46,8 @@ use std::{path::PathBuf, process::ExitCode};
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: kfi-benchmarks kernel|user --out FILE [--runs N] [--count] [--bounds BOUNDS] [WORD...]
+    "usage: kfi-benchmarks kernel|user|storage --out FILE [--runs N] [--count] [--bounds BOUNDS] [WORD...]
+       kfi-benchmarks kernel|user|storage --list [--count] [WORD...]
        kfi-benchmarks report [--count] DIR FILE...
        kfi-benchmarks judge BOUNDS FILE...";
 
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
     let result = match args.split_first() {
         Some((command, rest)) if command == "kernel" => measure(kernel::cases(), rest),
         Some((command, rest)) if command == "user" => measure(user_cases(), rest),
+        Some((command, rest)) if command == "storage" => measure(storage::cases(), rest),
         Some((command, rest)) if command == "report" => report(rest),
         Some((command, rest)) if command == "judge" => judge(rest),
         _ => Err(USAGE.into()),
@@ -83,12 +88,14 @@ fn user_cases() -> Vec<Case> {
 fn all_cases() -> Vec<Case> {
     let mut cases = kernel::cases();
     cases.extend(user_cases());
+    cases.extend(storage::cases());
     cases
 }
 
 /// The rows to measure, and the clock.
 struct Wanted {
-    out: PathBuf,
+    /// The file of the values; none: only the names are printed.
+    out: Option<PathBuf>,
     runs: Runs,
     clock: Clock,
     /// Parts of names; none: all rows.
@@ -99,9 +106,9 @@ struct Wanted {
 
 impl Wanted {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut out = None;
+        let mut list = false;
         let mut wanted = Self {
-            out: PathBuf::new(),
+            out: None,
             runs: Runs::default(),
             clock: Clock::Time,
             words: Vec::new(),
@@ -110,14 +117,17 @@ impl Wanted {
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
-                "--out" => out = Some(args.next().ok_or(USAGE)?),
+                "--out" => wanted.out = Some(args.next().ok_or(USAGE)?.into()),
+                "--list" => list = true,
                 "--runs" => wanted.runs = Runs(args.next().ok_or(USAGE)?.parse()?),
                 "--count" => wanted.clock = Clock::Instructions,
                 "--bounds" => wanted.bounds = Some(bounds::parse(&read(args.next())?)?),
                 word => wanted.words.push(word.into()),
             }
         }
-        wanted.out = out.ok_or(USAGE)?.into();
+        if list == wanted.out.is_some() {
+            return Err(USAGE.into());
+        }
         Ok(wanted)
     }
 
@@ -127,6 +137,14 @@ impl Wanted {
         (self.words.is_empty() || self.words.iter().any(|word| name.contains(word)))
             && self.bounds.as_ref().is_none_or(bounded)
     }
+
+    /// The reason why the row `name` cannot be measured.
+    fn why_not(&self, name: &str) -> Option<&'static str> {
+        match self.clock {
+            Clock::Time => None,
+            Clock::Instructions => count::why_not(name),
+        }
+    }
 }
 
 /// The text of a file that an argument names.
@@ -135,17 +153,43 @@ fn read(path: Option<&String>) -> Result<String> {
     Ok(std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?)
 }
 
-/// Measures the selected rows of `cases`.
+/// The names of those of `cases` that are measured; if there are none, the reasons are in the
+/// second list.
+fn names(cases: &[Case], wanted: &Wanted) -> (Vec<&'static str>, Vec<String>) {
+    let mut reasons = Vec::new();
+    let mut names: Vec<&'static str> = cases.iter().map(|case| case.name).collect();
+    names.retain(|name| match wanted.why_not(name) {
+        None => true,
+        Some(reason) => {
+            reasons.push(format!("not counted: {name}: {reason}"));
+            false
+        }
+    });
+    (names, reasons)
+}
+
+/// Measures the selected rows of `cases`, or prints their names.
 fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
     let wanted = Wanted::parse(args)?;
     cases.retain(|case| wanted.has(case.name));
+    let Some(out) = &wanted.out else {
+        let (names, reasons) = names(&cases, &wanted);
+        for name in &names {
+            println!("{name}");
+        }
+        // Otherwise the measurement prints them.
+        if names.is_empty() {
+            reasons.iter().for_each(|reason| eprintln!("{reason}"));
+        }
+        return Ok(());
+    };
 
     let mut rows: Vec<Row> = Vec::new();
     let mut broken = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         print!("[{}/{}] {:<28} ", number + 1, cases.len(), case.name);
         let _ = std::io::Write::flush(&mut std::io::stdout());
-        if let (Clock::Instructions, Some(reason)) = (wanted.clock, count::why_not(case.name)) {
+        if let Some(reason) = wanted.why_not(case.name) {
             println!("not counted: {reason}");
             continue;
         }
@@ -154,7 +198,7 @@ fn measure(mut cases: Vec<Case>, args: &[String]) -> Result<()> {
                 println!("{}", row.summary());
                 rows.push(row);
                 // If the guest dies later, the values of this row stay.
-                std::fs::write(&wanted.out, serde_json::to_string(&rows)?)?;
+                std::fs::write(out, serde_json::to_string(&rows)?)?;
             }
             Err(error) => {
                 println!("could not run: {error}");
@@ -240,9 +284,38 @@ mod tests {
     }
 
     #[test]
+    fn a_list_has_the_rows_that_are_measured() {
+        let list = |words: &[&str]| {
+            let wanted = wanted(words).expect("good arguments");
+            let mut cases = all_cases();
+            cases.retain(|case| wanted.has(case.name));
+            names(&cases, &wanted)
+        };
+        let (rates, none) = list(&["--list", "storage/nvme_rand", "ioctl/empty"]);
+        assert_eq!(
+            rates,
+            [
+                "ioctl/empty",
+                "storage/nvme_randread_4K",
+                "storage/nvme_randwrite_4K"
+            ]
+        );
+        assert!(none.is_empty());
+        let (counted, reasons) = list(&["--list", "--count", "storage/", "ioctl/empty"]);
+        assert_eq!(counted, ["ioctl/empty"]);
+        assert_eq!(reasons.len(), storage::cases().len());
+        assert!(
+            reasons[0].starts_with("not counted: storage/"),
+            "{}",
+            reasons[0]
+        );
+    }
+
+    #[test]
     fn arguments_that_lack_something_are_refused() {
         for words in [
             &["wake"][..],
+            &["--list", "--out", "x"],
             &["--out"],
             &["--out", "x", "--runs", "many"],
             &["--out", "x", "--bounds", "/nonexistent"],

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows of the README's table in its order: those that have goals, and a few beside them.
-const ORDER: [&str; 47] = [
+const ORDER: [&str; 53] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
@@ -60,12 +60,21 @@ const ORDER: [&str; 47] = [
     "roce/send_rate_8B_mtu9000",
     "roce/send_bw_64K_loss1_mtu9000",
     "roce/peers_1000_lat_8B",
+    "verbs/comp_cntr_read",
+    "verbs/comp_cntr_mapped",
+    "storage/nvme_randread_4K",
+    "storage/nvme_randwrite_4K",
+    "storage/nvme_read_128K",
+    "storage/nvme_write_128K",
 ];
 
 /// The environment, as far as the values depend on it.
 #[derive(Serialize, Deserialize)]
 struct Machine {
     kernel: String,
+    /// The kernel of the rows `storage/`, if they were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    storage_kernel: Option<String>,
     accel: String,
     guest_cpus: u32,
     guest_memory: String,
@@ -116,6 +125,7 @@ pub(crate) fn write(dir: &Path, clock: Clock, rows: &[Row]) -> Result<()> {
     let bench = Bench {
         machine: Machine {
             kernel: word("BENCH_KERNEL"),
+            storage_kernel: std::env::var("BENCH_STORAGE_KERNEL").ok(),
             accel: word("BENCH_ACCEL"),
             guest_cpus: word("BENCH_CPUS").parse().unwrap_or(0),
             guest_memory: word("BENCH_MEMORY"),

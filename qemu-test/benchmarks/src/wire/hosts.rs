@@ -11,7 +11,11 @@ use crate::{
 use std::{
     net::{IpAddr, Ipv4Addr},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
+
+/// Longest time until an address has its GID.
+const SOON: Duration = Duration::from_secs(20);
 
 /// Whose devices programs use by verbs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +28,7 @@ pub(crate) enum Driver {
 
 impl Driver {
     /// Its name for `rdma link add`.
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rxe => "rxe",
             Self::Kfabric => "kfabric",
@@ -141,10 +145,15 @@ fn run(mut command: Command) -> Result<()> {
     Err(format!("{command:?}: {}", message.trim()).into())
 }
 
-fn ip(words: &str) -> Result<()> {
-    let mut command = Command::new("ip");
+/// Runs `ip` or another program in the namespace of this process.
+pub(crate) fn command(program: &str, words: &str) -> Result<()> {
+    let mut command = Command::new(program);
     command.args(words.split_whitespace());
     run(command)
+}
+
+fn ip(words: &str) -> Result<()> {
+    command("ip", words)
 }
 
 /// Both hosts; removed when dropped.
@@ -251,4 +260,27 @@ impl Drop for Hosts {
             let _ = ip(&format!("netns delete {}", host.namespace()));
         }
     }
+}
+
+/// The index of an IPv4 address among the GIDs of a device. An address gets its GID a little later
+/// than the device comes.
+pub(crate) fn gid_index(device: &str, ip: IpAddr) -> Result<u32> {
+    let IpAddr::V4(ip) = ip else {
+        return Err("an IPv4 address is needed".into());
+    };
+    let [a, b, c, d] = ip.octets();
+    let end = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");
+    let dir = format!("/sys/class/infiniband/{device}/ports/1/gids");
+    let began = Instant::now();
+    while began.elapsed() < SOON {
+        let found = (0..16).find(|index| {
+            std::fs::read_to_string(format!("{dir}/{index}"))
+                .is_ok_and(|gid| gid.trim().ends_with(&end))
+        });
+        if let Some(index) = found {
+            return Ok(index);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(format!("{dir}: no {ip}").into())
 }

@@ -6,6 +6,7 @@
 //! | [`hosts`] | the hosts and the cable, used by rxe or by the module |
 //! | [`perftest`] | programs that use devices for verbs: those of rxe, or ours |
 //! | [`verbs`] | the same programs on our devices and on those of rxe |
+//! | [`comp_cntr`] | reading a completion counter of our device |
 //! | [`msg`] | ours against ours: connected endpoints |
 //! | [`peers`] | many connections |
 //! | [`rdm`] | ours against sockets: reliable datagrams |
@@ -19,14 +20,16 @@
 //! - `roce/peers_*`: the cost of many connections.
 //! - `rdm/wire_*`: reliable datagrams, beside sockets on the same cable.
 //!
-//! - `verbs/*`: programs of perftest on devices of `kfabric_ib.ko`, beside the same programs on rxe.
+//! - `verbs/*`: programs of perftest on devices of `kfabric_ib.ko`, beside the same programs on rxe;
+//!   `verbs/comp_cntr_*`: reading a completion counter, beside a system call or a load.
 //!
 //! A row whose name ends with `_mtu9000` has that MTU on the veth pair, the others 1500.
 //!
 //! In a guest whose clock counts instructions ([`crate::count`]) both ends sleep until a completion
 //! arrives, on either side: the programs of perftest run with `--events`.
 
-mod hosts;
+mod comp_cntr;
+pub(crate) mod hosts;
 mod msg;
 mod peers;
 mod perftest;
@@ -235,5 +238,6 @@ pub(crate) fn cases() -> Vec<Case> {
     .chain(peers::cases())
     .chain(rdm::cases())
     .chain(verbs::cases())
+    .chain(comp_cntr::cases())
     .collect()
 }

@@ -4,7 +4,7 @@
 //! They come from the toolchain root, which the guest has at /debian. A program runs as the server
 //! on the far host and as the client on the near one, whose table has the result.
 
-use super::hosts::{Driver, Host};
+use super::hosts::{self, Driver, Host};
 use crate::{Result, count::Clock};
 use std::{
     process::{Child, Stdio},
@@ -35,7 +35,7 @@ pub(crate) struct Program {
 
 impl Program {
     fn on(&self, host: Host) -> Result<std::process::Command> {
-        let gid = gid_index(host.device(self.driver), host)?.to_string();
+        let gid = hosts::gid_index(host.device(self.driver), host.ip())?.to_string();
         let (size, count) = (self.size.to_string(), self.count.to_string());
         let cpu = host.cpu().to_string();
         let mut words = vec![
@@ -152,27 +152,4 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// The index of a host's IPv4 address among the GIDs of its device. An address gets its GID a little
-/// later than the device comes.
-fn gid_index(device: &str, host: Host) -> Result<u32> {
-    let std::net::IpAddr::V4(ip) = host.ip() else {
-        return Err("an IPv4 address is needed".into());
-    };
-    let [a, b, c, d] = ip.octets();
-    let end = format!("ffff:{a:02x}{b:02x}:{c:02x}{d:02x}");
-    let dir = format!("/sys/class/infiniband/{device}/ports/1/gids");
-    let began = Instant::now();
-    while began.elapsed() < SOON {
-        let found = (0..16).find(|index| {
-            std::fs::read_to_string(format!("{dir}/{index}"))
-                .is_ok_and(|gid| gid.trim().ends_with(&end))
-        });
-        if let Some(index) = found {
-            return Ok(index);
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Err(format!("{dir}: no {ip}").into())
 }
