@@ -51,8 +51,8 @@ static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
  * A work request that uses it finds the path.
  *
  * Context: any, unless it is for a program.
- * Return: 0; -EINVAL without a GRH or for a multicast address; -ENOMEM if the
- * user has no more memory of the kernel.
+ * Return: 0; -EINVAL without a GRH; -EOPNOTSUPP for a multicast address; -ENOMEM
+ * if the user has no more memory of the kernel.
  */
 int kfib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init_attr,
 		   struct ib_udata *udata)
@@ -64,7 +64,7 @@ int kfib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init_attr,
 	if (ret)
 		return ret;
 	if (rdma_is_multicast_addr((struct in6_addr *)attr->grh.dgid.raw))
-		return -EINVAL;
+		return -EOPNOTSUPP;
 	ret = kfib_av(attr, &to_kfib_ah(ibah)->av);
 	if (ret)
 		return ret;
@@ -231,7 +231,7 @@ static int kfib_do_modify(struct kfib_qp *qp, const struct ib_qp_attr *attr,
 		.rq_psn = attr->rq_psn,
 		.sq_psn = attr->sq_psn,
 		.dest_qpn = attr->dest_qp_num,
-		.access = attr->qp_access_flags,
+		.access = kfib_access(attr->qp_access_flags),
 		.pkey_index = attr->pkey_index,
 		.port = attr->port_num,
 		.drain_event = mask & IB_QP_EN_SQD_ASYNC_NOTIFY ?

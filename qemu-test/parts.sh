@@ -388,6 +388,13 @@ part_storage() {
 		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" "${scripts[@]}" -- "$KF_TOP/qemu-test/verbs-storage" "$@"
 }
 
+# What takes minutes: a message of 2 GiB by verbs.
+part_long() {
+	need ko module
+	need bin tools
+	verbs_only long long verbs-transfers
+}
+
 part_pair() {
 	need ko module
 	need bin tools

@@ -4,6 +4,8 @@
  * error numbers, states, full queues, events. Each test names its page.
  */
 
+#include <rdma/ib_user_verbs.h>
+
 #include "verbs-ends.h"
 
 /* ibv_create_qp(3), ibv_query_qp(3): the query returns with what it was made. */
@@ -130,6 +132,7 @@ static void bad_modify(void)
 	const int rts = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 		IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	struct ibv_qp_attr good = { .port_num = 1 }, bad = good, attr;
+	struct ibv_qp_init_attr init;
 	struct ibv_device_attr dev;
 	int bit;
 
@@ -150,6 +153,11 @@ static void bad_modify(void)
 	bad = good;
 	bad.pkey_index = 1;
 	expect(init_errno(bad, mask) == EINVAL, "partition 1");
+	bad = good;
+	bad.qp_access_flags = IBV_ACCESS_REMOTE_READ | 1 << 18;
+	expect(init_errno(bad, mask) == EINVAL, "an unknown right");
+	bad.qp_access_flags = IBV_ACCESS_MW_BIND;
+	expect(init_errno(bad, mask) == EINVAL, "a right that no QP has");
 	is_in(&a, IBV_QPS_RESET);
 	to_init(&a);
 
@@ -222,6 +230,10 @@ static void bad_modify(void)
 	expect(modify(&a, IBV_QPS_RTR) == EINVAL && modify(&a, IBV_QPS_INIT) == EINVAL, "back");
 	attr = (struct ibv_qp_attr) { .qp_access_flags = IBV_ACCESS_REMOTE_READ };
 	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS), "rights, without a state");
+	attr.qp_access_flags = ~0u;
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS) == EINVAL, "every right");
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS, &init) &&
+	       attr.qp_access_flags == IBV_ACCESS_REMOTE_READ, "rights that were refused");
 	is_in(&a, IBV_QPS_RTS);
 }
 
@@ -850,15 +862,249 @@ static void modify_race(void)
 	}
 }
 
+/* A query tells nothing of what was set before RESET. */
+static void is_forgotten(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	expect(!modify(&a, IBV_QPS_RESET) && !ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init),
+	       "RESET, query_qp");
+	expect(attr.qp_state == IBV_QPS_RESET && !attr.sq_draining, "state");
+	expect(!attr.qkey && !attr.pkey_index && !attr.port_num && !attr.sq_psn &&
+	       !attr.rq_psn && !attr.qp_access_flags && !attr.path_mtu && !attr.dest_qp_num &&
+	       !attr.timeout && !attr.retry_cnt && !attr.rnr_retry && !attr.min_rnr_timer &&
+	       !attr.max_rd_atomic && !attr.max_dest_rd_atomic, "an attribute");
+	expect(!attr.ah_attr.is_global && !attr.ah_attr.grh.sgid_index, "the address");
+	expect(init.cap.max_send_wr >= WRS && init.cap.max_recv_wr >= WRS, "capacities stay");
+}
+
+/* A datagram of 64 bytes from a to b with this Q key: whether b gets it. */
+static int arrives(struct ibv_ah *ah, __u32 qkey)
+{
+	struct ibv_sge one = sge(&a, 0, 64);
+	struct ibv_send_wr send = datagram(&one, ah);
+	struct ibv_wc wc;
+
+	send.wr.ud.remote_qkey = qkey;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	return poll_for(b.receives, &wc, 200);
+}
+
+/* ibv_modify_qp(3), ibv_query_qp(3): the attributes of a QP for datagrams, from state to state. */
+static void datagram_states(void)
+{
+	static const int of_connections[] = {
+		IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_TIMEOUT,
+		IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_MAX_QP_RD_ATOMIC,
+		IBV_QP_MIN_RNR_TIMER, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_DEST_QPN,
+	};
+	const int mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+	struct ibv_qp_attr attr = {
+		.port_num = 1, .qkey = 0x1234, .path_mtu = IBV_MTU_1024,
+		.ah_attr = {
+			.is_global = 1, .port_num = 1,
+			.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+		},
+	};
+	struct ibv_qp_init_attr init;
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	struct ibv_ah *ah;
+	unsigned int i;
+	int bit;
+
+	make_end(&a, IBV_QPT_UD, 0);
+	make_end(&b, IBV_QPT_UD, 0);
+	for (bit = 1; bit < 1 << 8; bit <<= 1)
+		if (mask & bit)
+			expect(init_errno(attr, mask & ~bit) == EINVAL, "INIT without %x", bit);
+	for (i = 0; i < sizeof(of_connections) / sizeof(of_connections[0]); i++)
+		expect(init_errno(attr, mask | of_connections[i]) == EINVAL, "INIT with %x",
+		       of_connections[i]);
+	is_in(&a, IBV_QPS_RESET);
+	expect(!init_errno(attr, mask), "INIT");
+	attr.qkey = 0x4321;
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "a Q key in INIT");
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_QKEY, &init) && attr.qp_state == IBV_QPS_INIT &&
+	       attr.qkey == 0x4321 && attr.port_num == 1 && !attr.pkey_index, "query in INIT");
+	to_rtr(&a, 0);
+	attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_RTS };
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE) == EINVAL, "RTS without a PSN");
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT) ==
+	       EINVAL, "RTS with a timeout");
+	to_rts(&a, 7);
+	to_init(&b);
+	to_rtr(&b, 0);
+	to_rts(&b, 7);
+
+	/* The Q key of the receiver decides, and changes while it runs. */
+	ah = make_ah();
+	for (i = 0; i < 3; i++)
+		receive(&b, i, 256 * i, 200);
+	expect(arrives(ah, 0x1234), "a datagram with the Q key");
+	attr.qkey = 0x77;
+	expect(!ibv_modify_qp(b.qp, &attr, IBV_QP_QKEY), "a Q key in RTS");
+	expect(!arrives(ah, 0x1234), "a datagram with the Q key of before");
+	expect(arrives(ah, 0x77), "a datagram with the new Q key");
+	expect(!ibv_query_qp(b.qp, &attr, IBV_QP_QKEY, &init) && attr.qkey == 0x77 &&
+	       attr.sq_psn == 0x123456, "query in RTS");
+	attr.min_rnr_timer = 5;
+	expect(ibv_modify_qp(b.qp, &attr, IBV_QP_MIN_RNR_TIMER) == EINVAL, "a timer in RTS");
+
+	/* A datagram has ended when it was sent, so the queue is drained at once. */
+	attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	event(IBV_EVENT_SQ_DRAINED);
+	attr.qkey = 0x99;
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "a Q key in SQD");
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_QKEY, &init) && attr.qp_state == IBV_QPS_SQD &&
+	       attr.qkey == 0x99 && !attr.sq_draining, "query in SQD");
+	one = sge(&a, 0, 64);
+	send = datagram(&one, ah);
+	send.wr.ud.remote_qkey = 0x77;
+	must_post(&a, &send);
+	no_entry(a.sends);
+	expect(!modify(&a, IBV_QPS_RTS), "RTS");
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 2, IBV_WC_SUCCESS);
+	is_forgotten();
+
+	/* The same of a connection. */
+	pair(IBV_QPT_RC);
+	is_forgotten();
+}
+
+/* What write(2) says to a command, which a library need not pass on to the kernel. */
+static int command(__u32 number, size_t size)
+{
+	struct {
+		struct ib_uverbs_cmd_hdr hdr;
+		__u64 body[32];
+	} request = { .hdr = { .command = number } };
+
+	size = sizeof(request.hdr) + (size + 7) / 8 * 8;
+	expect(size <= sizeof(request), "a command of %zu bytes", size);
+	request.hdr.in_words = size / 4;
+	return write(device->cmd_fd, &request, size) < 0 ? errno : 0;
+}
+
+static int ah_errno(const union ibv_gid *to)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1, .port_num = 1,
+		.grh = { .dgid = *to, .sgid_index = gid_index, .hop_limit = 64 },
+	};
+
+	errno = 0;
+	return ibv_create_ah(a.pd, &attr) ? 0 : errno;
+}
+
+/* What verbs have and the device has not. */
+static void left_out(void)
+{
+	const union ibv_gid groups[] = {
+		{ .raw = { [10] = 0xff, [11] = 0xff, [12] = 239, 1, 1, 1 } },
+		{ .raw = { 0xff, 0x0e, [15] = 1 } },
+	};
+	struct ibv_qp_attr attr = {
+		.path_mig_state = IBV_MIG_REARM,
+		.alt_port_num = 1,
+		.alt_ah_attr = {
+			.is_global = 1, .port_num = 1,
+			.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+		},
+	};
+	unsigned int i;
+	int ret;
+
+	/* Calls that the kernel refuses because the device has no function for them. */
+	expect(command(IB_USER_VERBS_CMD_ALLOC_MW, sizeof(struct ib_uverbs_alloc_mw)) ==
+	       EOPNOTSUPP, "ALLOC_MW: %s", strerror(errno));
+	expect(command(IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr)) ==
+	       EOPNOTSUPP, "REREG_MR: %s", strerror(errno));
+	expect(command(IB_USER_VERBS_CMD_ATTACH_MCAST, sizeof(struct ib_uverbs_attach_mcast)) ==
+	       EOPNOTSUPP, "ATTACH_MCAST: %s", strerror(errno));
+	expect(command(IB_USER_VERBS_CMD_OPEN_XRCD, sizeof(struct ib_uverbs_open_xrcd)) ==
+	       EOPNOTSUPP, "OPEN_XRCD: %s", strerror(errno));
+
+	/* The same by their functions. */
+	make_end(&a, IBV_QPT_UD, 0);
+	errno = 0;
+	expect(!ibv_alloc_mw(a.pd, IBV_MW_TYPE_1) && errno == EOPNOTSUPP, "alloc_mw: %s",
+	       strerror(errno));
+	errno = 0;
+	ret = ibv_rereg_mr(a.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ACCESS);
+	expect(ret && errno == EOPNOTSUPP, "rereg_mr: %d, %s", ret, strerror(errno));
+	errno = 0;
+	expect(!ibv_reg_mr(a.pd, a.memory, 4096, IBV_ACCESS_ON_DEMAND) && errno == EOPNOTSUPP,
+	       "on-demand paging: %s", strerror(errno));
+	for (i = 0; i < 2; i++) {
+		ret = ibv_attach_mcast(a.qp, &groups[i], 0);
+		expect(ret == EOPNOTSUPP, "attach_mcast %u: %s", i, strerror(ret));
+		ret = ah_errno(&groups[i]);
+		expect(ret == EOPNOTSUPP, "an address of group %u: %s", i, strerror(ret));
+	}
+
+	/* There are no alternate paths: the RDMA subsystem refuses them over RoCE. */
+	pair(IBV_QPT_RC);
+	ret = ibv_modify_qp(a.qp, &attr, IBV_QP_ALT_PATH);
+	expect(ret == EINVAL, "an alternate path: %s", strerror(ret));
+	ret = ibv_modify_qp(a.qp, &attr, IBV_QP_PATH_MIG_STATE);
+	expect(ret == EOPNOTSUPP, "path migration: %s", strerror(ret));
+	is_in(&a, IBV_QPS_RTS);
+}
+
+/* A user whose peers refuse too many keys has to wait before the next access. */
+static void guessing(void)
+{
+	struct ibv_sge one;
+	struct ibv_send_wr send, message;
+	long long until;
+	int tries, ret = 0;
+
+	become_user(RLIM_INFINITY);
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	for (tries = 0; tries < 60; tries++) {
+		connect_ends(7);
+		remote(&send, &b, 0);
+		send.wr.rdma.rkey ^= (tries + 1) << 8;
+		ret = post(&a, &send);
+		if (ret)
+			break;
+		entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
+		expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
+	}
+	expect(ret == EAGAIN && tries > 16, "%s after %d refusals", strerror(ret), tries);
+	is_in(&a, IBV_QPS_RTS);
+	/* A message accesses no memory by a key of the peer. */
+	receive(&b, 2, 0, 64);
+	message = wr(2, IBV_WR_SEND, &one, 1);
+	must_post(&a, &message);
+	entry(a.sends, 2, IBV_WC_SUCCESS);
+	entry(b.receives, 2, IBV_WC_SUCCESS);
+	/* In the end the right key is accepted. */
+	remote(&send, &b, 0);
+	for (until = now() + SECONDS * 1000; (ret = post(&a, &send)) == EAGAIN; pause_ms(10))
+		expect(now() < until, "still EAGAIN");
+	expect(!ret, "post_send: %s", strerror(ret));
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+}
+
 static const struct test tests[] = {
 	TEST(query_init), TEST(srq_ignores_receives), TEST(bad_create), TEST(attributes),
 	TEST(bad_modify), TEST(most_reads), TEST(bad_middle), TEST(states), TEST(flush_in_init),
 	TEST(regions), TEST(one_event), TEST(cq_sizes), TEST(full_cq),
 	TEST(full_cq_of_datagrams), TEST(full_cq_of_sends), TEST(access_event),
-	 TEST(no_event_with_entry), TEST(established_by_write),
+	TEST(no_event_with_entry), TEST(established_by_write),
 	TEST(srq_sizes), TEST(bad_ah), TEST(no_such_operation),
 	TEST(change_in_sqd), TEST(ah_of_another_pd), TEST(poll_many), TEST(mtu_above_port),
-	TEST(flush_race), TEST(modify_race), TEST(xrc),
+	TEST(flush_race), TEST(modify_race), TEST(xrc), TEST(datagram_states), TEST(left_out),
+	TEST(guessing),
 };
 
 int main(int argc, char **argv)

@@ -9,14 +9,11 @@
  */
 
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <linux/udmabuf.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "verbs-counting.h"
+#include "verbs-dmabuf.h"
 
 #define ANY	(~0ull)
 
@@ -164,20 +161,32 @@ static void what_a_program_writes_changes_no_value(void)
 	counts(cntr, 2, 0);
 }
 
+/* The descriptor of a DMA-BUF of one page, whose memory is mapped at @map. */
 static int dma_buf(volatile __u64 **map)
 {
-	int memory = memfd_create("counts", MFD_ALLOW_SEALING);
-	int udmabuf = open("/dev/udmabuf", O_RDWR);
-	struct udmabuf_create args = { .memfd = memory, .size = PAGE };
-	int fd;
+	void *memory;
+	int fd = make_dma_buf(PAGE, &memory);
 
-	expect(memory >= 0 && udmabuf >= 0, "no memfd or udmabuf: %s", strerror(errno));
-	expect(!ftruncate(memory, PAGE) && !fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK), "memfd");
-	fd = ioctl(udmabuf, UDMABUF_CREATE, &args);
-	expect(fd >= 0, "no DMA-BUF: %s", strerror(errno));
-	*map = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-	expect(*map != MAP_FAILED, "mmap");
+	*map = memory;
 	return fd;
+}
+
+/* Another process: it maps the DMA-BUF, and ends when both values have come. */
+static pid_t observe(int fd, __u64 comp, __u64 err)
+{
+	long long until = now() + SECONDS * 1000;
+	const volatile __u64 *words;
+	pid_t child = fork();
+
+	if (child)
+		return child;
+	words = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	if (words == MAP_FAILED)
+		_exit(2);
+	while (words[8] != comp || words[16] != err)
+		if (now() > until)
+			_exit(1);
+	_exit(0);
 }
 
 static void a_dma_buf_has_the_counts(void)
@@ -185,19 +194,166 @@ static void a_dma_buf_has_the_counts(void)
 	volatile __u64 *map;
 	struct buffer comp = { .type = BUFFER_DMABUF, .addr = 64, .length = 8 };
 	struct buffer err = { .type = BUFFER_DMABUF, .addr = 128, .length = 8 };
-	__u32 cntr;
+	__u32 cntr, unmapped;
+	int status;
+	pid_t child;
 
 	comp.fd = dma_buf(&map);
 	err.fd = comp.fd;
 	map[8] = ANY;
-	cntr = make((struct wanted) { .comp = &comp, .err = &err });
+	/* By their names: the pointers are those that the program gives. */
+	cntr = make((struct wanted) {
+		.comp = &comp, .err = &err, .comp_map = map + 8, .err_map = map + 16,
+	});
 	expect(!map[8], "the count does not begin at 0");
+	child = observe(comp.fd, 5, 6);
+	/* Or there are none: the values are read by calls. */
+	comp.addr = 256;
+	err.addr = 320;
+	unmapped = make((struct wanted) { .comp = &comp, .err = &err });
 	/* Each value has a place of its own, and the descriptor need not stay. */
 	close(comp.fd);
 	must(change(cntr, ENTRY_COMP, OP_SET, 5), 0, "set");
 	must(change(cntr, ENTRY_ERR, OP_INC, 6), 0, "inc_err");
 	expect(map[8] == 5 && map[16] == 6, "the DMA-BUF does not have them");
+	must(change(unmapped, ENTRY_COMP, OP_INC, 7), 0, "inc");
+	counts(unmapped, 7, 0);
+	expect(map[32] == 7 && !map[40], "the DMA-BUF does not have those of the other one");
+	expect(waitpid(child, &status, 0) == child && !status,
+	       "the other process does not see them: %x", status);
 	must(destroy(cntr), 0, "destroy");
+	must(destroy(unmapped), 0, "destroy");
+}
+
+static void each_value_has_a_location_of_its_own(void)
+{
+	__u64 *words = aligned_alloc(PAGE, PAGE);
+	volatile __u64 *map;
+	struct buffer first = { .type = BUFFER_DMABUF, .addr = 0, .length = 8 };
+	struct buffer second = va(words);
+	__u32 cntr;
+
+	memset(words, 0xff, PAGE);
+	first.fd = dma_buf(&map);
+	cntr = make((struct wanted) { .comp = &first, .err = &second, .comp_map = map });
+	must(change(cntr, ENTRY_COMP, OP_SET, 5), 0, "set");
+	must(change(cntr, ENTRY_ERR, OP_SET, 6), 0, "set_err");
+	expect(map[0] == 5 && *(volatile __u64 *)words == 6, "a DMA-BUF, then memory");
+	must(destroy(cntr), 0, "destroy");
+	cntr = make((struct wanted) { .comp = &second, .err = &first, .err_map = map });
+	must(change(cntr, ENTRY_COMP, OP_SET, 7), 0, "set");
+	must(change(cntr, ENTRY_ERR, OP_SET, 8), 0, "set_err");
+	expect(map[0] == 8 && *(volatile __u64 *)words == 7, "memory, then a DMA-BUF");
+	expect(words[1] == ANY && !map[1], "words beside them");
+}
+
+static void external_memory_is_locked_memory_of_the_user(void)
+{
+	__u64 *words = aligned_alloc(PAGE, PAGE);
+	struct buffer comp = va(words), err = va(words + 1);
+	const struct wanted wanted = { .comp = &comp, .err = &err };
+	const struct rlimit one_page = { PAGE, PAGE };
+	__u32 cntr, other, i;
+
+	memset(words, 0, PAGE);
+	/* Each value locks its page. */
+	become_user(2 * PAGE);
+	for (i = 0; i < 3; i++) {
+		must(create(wanted, &cntr), 0, "create");
+		must(create(wanted, &other), ENOMEM, "one more");
+		/* Memory of the kernel is no locked memory of the user. */
+		must(destroy(usual_cntr()), 0, "destroy");
+		must(change(cntr, ENTRY_COMP, OP_INC, 1), 0, "inc");
+		counts(cntr, 1, 0);
+		must(destroy(cntr), 0, "destroy");
+	}
+	expect(!setrlimit(RLIMIT_MEMLOCK, &one_page), "setrlimit");
+	must(create(wanted, &cntr), ENOMEM, "one page for two values");
+}
+
+/* What two threads do while a third one sets a counter. */
+#define INCREMENTS	1000
+
+static __u32 raced;
+
+/* By ioctl, the RDMA subsystem refuses a call while another one changes the counter. */
+static int is_due(int ret)
+{
+#ifdef BY_NAME
+	(void)ret;
+	return 0;
+#else
+	return ret == EBUSY;
+#endif
+}
+
+static void must_change(__u64 op, __u64 to)
+{
+	int ret;
+
+	do
+		ret = change(raced, ENTRY_COMP, op, to);
+	while (is_due(ret));
+	must(ret, 0, op == OP_SET ? "set" : "inc");
+}
+
+static __u64 raced_value(void)
+{
+	__u64 got;
+	int ret;
+
+	do
+		ret = try_read(raced, ENTRY_COMP, &got);
+	while (is_due(ret));
+	must(ret, 0, "read");
+	return got;
+}
+
+static void *increment(void *unused)
+{
+	int i;
+
+	(void)unused;
+	for (i = 0; i < INCREMENTS; i++)
+		must_change(OP_INC, 1);
+	return NULL;
+}
+
+static void a_set_loses_no_increment_of_other_threads(void)
+{
+	__u64 *words = aligned_alloc(PAGE, PAGE), last = 0, end;
+	struct buffer comp = va(words), err = va(words + 1);
+	const volatile __u64 *seen = words;
+	pthread_t threads[2];
+	int i;
+
+	memset(words, 0, PAGE);
+	raced = make((struct wanted) { .comp = &comp, .err = &err });
+	for (i = 0; i < 2; i++)
+		expect(!pthread_create(&threads[i], NULL, increment, NULL), "pthread_create");
+	for (i = 0; i < INCREMENTS / 2; i++) {
+		last += 1000000;
+		must_change(OP_SET, last);
+		end = raced_value();
+		expect(end >= last && end <= last + 2 * INCREMENTS, "%llu after a set of %llu",
+		       (unsigned long long)end, (unsigned long long)last);
+	}
+	for (i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	end = raced_value();
+	expect(end >= last && end <= last + 2 * INCREMENTS, "%llu in the end",
+	       (unsigned long long)end);
+	expect(seen[0] == end && !seen[1], "the memory has %llu and %llu",
+	       (unsigned long long)seen[0], (unsigned long long)seen[1]);
+	/* When nothing else changes the counter, the set is all. */
+	must_change(OP_SET, 3);
+	counts(raced, 3, 0);
+	for (i = 0; i < 2; i++)
+		expect(!pthread_create(&threads[i], NULL, increment, NULL), "pthread_create");
+	for (i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	counts(raced, 3 + 2 * INCREMENTS, 0);
+	expect(seen[0] == 3 + 2 * INCREMENTS, "the memory has not the last value");
 }
 
 static void memory_that_cannot_be_meant_is_refused(void)
@@ -394,6 +550,9 @@ static const struct test tests[] = {
 	TEST(memory_of_the_program_has_the_counts),
 	TEST(what_a_program_writes_changes_no_value),
 	TEST(a_dma_buf_has_the_counts),
+	TEST(each_value_has_a_location_of_its_own),
+	TEST(external_memory_is_locked_memory_of_the_user),
+	TEST(a_set_loses_no_increment_of_other_threads),
 	TEST(memory_that_cannot_be_meant_is_refused),
 	TEST(the_largest_value_is_reported),
 	TEST(an_increment_beyond_the_largest_value_wraps),

@@ -49,10 +49,14 @@ struct buffer {
 
 enum { BUFFER_DMABUF, BUFFER_VA };
 
-/* What a new completion counter is to be; nothing is usual. */
+/*
+ * What a new completion counter is to be; nothing is usual. @comp_map and @err_map: where
+ * the program has mapped values in a DMA-BUF, which the functions of the pages can be told.
+ */
 struct wanted {
 	const __u32 *unit;
 	const struct buffer *comp, *err;
+	volatile __u64 *comp_map, *err_map;
 	struct kfabric_ib_comp_cntr_resp *resp;
 };
 

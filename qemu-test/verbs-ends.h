@@ -22,12 +22,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #define REGION	(1u << 20)
 #define SECONDS	20
 #define SGES	6
 #define WRS	16
+
+/* An ordinary user, for whom limits and delays are. */
+#define USER	4000
 
 #define ACCESS	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | \
 		 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
@@ -51,6 +56,9 @@ struct end {
 };
 
 static struct end a, b;
+
+/* That of connections. */
+static enum ibv_mtu path_mtu __attribute__((unused)) = IBV_MTU_1024;
 
 /* Ends get an SRQ. */
 static int with_srq __attribute__((unused));
@@ -89,6 +97,19 @@ static inline void open_device(const char *name)
 			device = ibv_open_device(*entry);
 	expect(device, "no device %s", name);
 	expect(!ibv_query_gid(device, 1, gid_index, &own_gid), "no GID %d", gid_index);
+}
+
+/*
+ * From here on the program is that user's, who may lock so many bytes. It opens the device again:
+ * the objects of a context belong to the user who has opened it.
+ */
+static inline void become_user(rlim_t locked)
+{
+	const struct rlimit limit = { locked, locked };
+
+	expect(!setrlimit(RLIMIT_MEMLOCK, &limit), "setrlimit: %s", strerror(errno));
+	expect(!setgid(USER) && !setuid(USER), "no other user: %s", strerror(errno));
+	open_device(ibv_get_device_name(device->device));
 }
 
 static inline void make_end(struct end *end, enum ibv_qp_type type, int signal_all)
@@ -146,7 +167,7 @@ static inline void to_rtr(struct end *end, __u32 dest)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
-		.path_mtu = IBV_MTU_1024,
+		.path_mtu = path_mtu,
 		.dest_qp_num = dest,
 		.rq_psn = 0x123456,
 		.max_dest_rd_atomic = 4,

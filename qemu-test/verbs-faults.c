@@ -15,6 +15,20 @@
 #define _GNU_SOURCE
 #include "verbs-raw.h"
 
+/* Of Linux 7.3, which the headers of the root do not have: REG_MR. */
+enum {
+	METHOD_REG_MR = 5,
+
+	REG_MR_HANDLE = 0,
+	REG_MR_PD = 1,
+	REG_MR_IOVA = 3,
+	REG_MR_ADDR,
+	REG_MR_LENGTH,
+	REG_MR_ACCESS,
+	REG_MR_LKEY = 9,
+	REG_MR_RKEY,
+};
+
 /* No call has as many places that can fail. */
 #define MOST	400
 
@@ -190,13 +204,97 @@ static int query_device(void)
 	return ibv_query_device(device, &attr);
 }
 
+static int query_device_ex(void)
+{
+	struct ibv_device_attr_ex attr;
+
+	return ibv_query_device_ex(device, NULL, &attr);
+}
+
+static int alloc_async_event(void)
+{
+	union call call = begin(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC);
+	int ret;
+
+	attr(&call, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, 0, 0);
+	ret = run(&call);
+	fd = call.hdr.attrs[0].data;
+	return ret;
+}
+
+static int info_handles(void)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INFO_HANDLES);
+	__u32 total, handles[16];
+	int ret;
+
+	attr(&call, UVERBS_ATTR_INFO_OBJECT_ID, 8, UVERBS_OBJECT_CQ);
+	out_attr(&call, UVERBS_ATTR_INFO_TOTAL_HANDLES, sizeof(total), &total);
+	out_attr(&call, UVERBS_ATTR_INFO_HANDLES_LIST, sizeof(handles), handles);
+	ret = run(&call);
+	expect(ret || total == 2, "%u CQs", total);
+	return ret;
+}
+
+static int query_port_ioctl(void)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT);
+	struct ib_uverbs_query_port_resp_ex resp;
+
+	attr(&call, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 8, 1);
+	out_attr(&call, UVERBS_ATTR_QUERY_PORT_RESP, sizeof(resp), &resp);
+	return run(&call);
+}
+
+static int query_context(void)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT);
+	__u64 support;
+	__u32 vectors;
+
+	out_attr(&call, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, sizeof(vectors), &vectors);
+	out_attr(&call, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, sizeof(support), &support);
+	return run(&call);
+}
+
+static int query_gid_table(void)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE);
+	static struct ib_uverbs_gid_entry entries[256];
+	__u64 count;
+
+	attr(&call, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 8, sizeof(entries[0]));
+	out_attr(&call, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, sizeof(entries), entries);
+	out_attr(&call, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, sizeof(count), &count);
+	return run(&call);
+}
+
+static int query_gid_entry(void)
+{
+	union call call = begin(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY);
+	struct ib_uverbs_gid_entry entry;
+
+	attr(&call, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 8, 1);
+	attr(&call, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, 8, gid_index);
+	attr(&call, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 8, 0);
+	out_attr(&call, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, sizeof(entry), &entry);
+	return run(&call);
+}
+
 static void objects(void)
 {
 	device_path(path, sizeof(path));
 	make_end(&a, IBV_QPT_RC, 0);
 	sweep(CASE("context", NULL, open_context, close_context),
 	      CASE("query_device", NULL, query_device, NULL),
+	      CASE("query_device_ex", NULL, query_device_ex, NULL),
 	      CASE("query_port", NULL, query_port, NULL),
+	      CASE("QUERY_PORT", NULL, query_port_ioctl, NULL),
+	      CASE("QUERY_CONTEXT", NULL, query_context, NULL),
+	      CASE("QUERY_GID_TABLE", NULL, query_gid_table, NULL),
+	      CASE("QUERY_GID_ENTRY", NULL, query_gid_entry, NULL),
+	      CASE("INFO_HANDLES", NULL, info_handles, NULL),
+	      CASE("ASYNC_EVENT_ALLOC", NULL, alloc_async_event, close_context),
 	      CASE("alloc_pd", NULL, make_pd, undo_pd),
 	      END("dealloc_pd", ready_pd, end_pd),
 	      CASE("create_comp_channel", NULL, make_channel, undo_channel),
@@ -214,6 +312,40 @@ static __u32 page_mr;
 static int make_page_mr(void) { return register_page(a.pd->handle, buf, &page_mr); }
 static void undo_page_mr(void) { must(destroy_mr(page_mr), 0, "dereg_mr"); }
 
+static int make_mr_ioctl(void)
+{
+	union call call = begin(UVERBS_OBJECT_MR, METHOD_REG_MR);
+	__u64 at = (__u64)(unsigned long)a.memory;
+	__u32 lkey, rkey;
+	int ret;
+
+	attr(&call, REG_MR_HANDLE, 0, 0);
+	attr(&call, REG_MR_PD, 0, a.pd->handle);
+	attr(&call, REG_MR_IOVA, 8, at);
+	attr(&call, REG_MR_ADDR, 8, at);
+	attr(&call, REG_MR_LENGTH, 8, REGION);
+	attr(&call, REG_MR_ACCESS, 8, ACCESS);
+	out_attr(&call, REG_MR_LKEY, sizeof(lkey), &lkey);
+	out_attr(&call, REG_MR_RKEY, sizeof(rkey), &rkey);
+	ret = run(&call);
+	page_mr = call.hdr.attrs[0].data;
+	return ret;
+}
+
+static int query_mr(void)
+{
+	union call call = begin(UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR);
+	__u64 length, iova;
+	__u32 lkey, rkey;
+
+	attr(&call, UVERBS_ATTR_QUERY_MR_HANDLE, 0, a.mr->handle);
+	out_attr(&call, UVERBS_ATTR_QUERY_MR_RESP_LKEY, sizeof(lkey), &lkey);
+	out_attr(&call, UVERBS_ATTR_QUERY_MR_RESP_RKEY, sizeof(rkey), &rkey);
+	out_attr(&call, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, sizeof(length), &length);
+	out_attr(&call, UVERBS_ATTR_QUERY_MR_RESP_IOVA, sizeof(iova), &iova);
+	return run(&call);
+}
+
 /* A page that stays mapped: the kernel warns when its exporter cannot map it. */
 static void mapped_page(void)
 {
@@ -227,6 +359,8 @@ static void memory(void)
 	mapped_page();
 	sweep(CASE("reg_mr", NULL, make_mr, undo_mr),
 	      END("dereg_mr", ready_mr, end_mr),
+	      CASE("REG_MR", NULL, make_mr_ioctl, undo_page_mr),
+	      CASE("QUERY_MR", NULL, query_mr, NULL),
 	      CASE("reg_dmabuf_mr", NULL, make_page_mr, undo_page_mr));
 }
 
@@ -244,12 +378,30 @@ static int enlarge_cq(void) { return ibv_resize_cq(a.sends, 3000); }
 static void undo_enlarge_cq(void) { expect(!ibv_resize_cq(a.sends, 2 * WRS), "resize_cq"); }
 static int notify_cq(void) { return ibv_req_notify_cq(a.receives, 0); }
 
-static int poll_empty(void)
+static int poll_of(struct ibv_cq *of)
 {
 	struct ibv_wc wc[4];
-	int got = ibv_poll_cq(a.sends, 4, wc);
+	int got = ibv_poll_cq(of, 4, wc);
 
 	return got < 0 ? (errno ? errno : EINVAL) : 0;
+}
+
+static int poll_empty(void) { return poll_of(a.sends); }
+static int poll_entries(void) { return poll_of(a.receives); }
+
+/* An entry of a QP in ERR, which is there. */
+static void ready_entry(void)
+{
+	struct ibv_cq *of;
+	struct ibv_wc wc;
+	void *context;
+
+	while (ibv_poll_cq(a.receives, 1, &wc) > 0)
+		;
+	expect(!ibv_req_notify_cq(a.receives, 0), "req_notify_cq");
+	receive(&a, 1, 0, 64);
+	expect(!ibv_get_cq_event(a.channel, &of, &context), "get_cq_event");
+	ibv_ack_cq_events(of, 1);
 }
 
 static int make_mapped(void) { return create_mapped_cq(&mapped_ring, 1000, a.channel->fd); }
@@ -312,12 +464,15 @@ static int post_srq(void)
 static void queues(void)
 {
 	make_end(&a, IBV_QPT_RC, 0);
+	to_init(&a);
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
 	sweep(CASE("create_cq", NULL, make_cq, undo_cq),
 	      CASE("create_cq with a channel", NULL, make_cq_events, undo_cq),
 	      END("destroy_cq", ready_cq, end_cq),
 	      CASE("resize_cq", NULL, enlarge_cq, undo_enlarge_cq),
 	      CASE("req_notify_cq", NULL, notify_cq, NULL),
 	      CASE("poll_cq", NULL, poll_empty, NULL),
+	      CASE("poll_cq with an entry", ready_entry, poll_entries, NULL),
 	      CASE("create_cq, mapped", NULL, make_mapped, undo_mapped),
 	      CASE("mmap of a CQ", ready_mapped, map_mapped, undo_mapped),
 	      CASE("resize_cq, mapped", ready_resize, enlarge_mapped, undo_mapped),
@@ -451,6 +606,7 @@ static void qps_ud(void)
 	type = IBV_QPT_UD;
 	make_end(&a, type, 0);
 	qps_of();
+	sweep(CASE("post_recv", ready_init, post_receive, undo_qp));
 }
 
 static void qps_with_srq(void)
@@ -605,11 +761,22 @@ static void undo_cntr(void) { must(end_cntr(), 0, "destroy"); }
 static void ready_cntr(void) { must(make_cntr(), 0, "create"); }
 static int set_cntr(void) { return change(cntr, ENTRY_COMP, OP_SET, 5); }
 
+static int inc_cntr(void) { return change(cntr, ENTRY_COMP, OP_INC, 5); }
+static int set_err_cntr(void) { return change(cntr, ENTRY_ERR, OP_SET, 5); }
+static int inc_err_cntr(void) { return change(cntr, ENTRY_ERR, OP_INC, 5); }
+
 static int read_cntr(void)
 {
 	__u64 now;
 
 	return try_read(cntr, ENTRY_COMP, &now);
+}
+
+static int read_err_cntr(void)
+{
+	__u64 now;
+
+	return try_read(cntr, ENTRY_ERR, &now);
 }
 
 static void *page = MAP_FAILED;
@@ -661,7 +828,11 @@ static void comp_counters(void)
 	      CASE("attach_comp_cntr", ready_attach, attach_cntr, undo_attach));
 	ready_cntr();
 	sweep(CASE("set_comp_cntr", NULL, set_cntr, NULL),
-	      CASE("read_comp_cntr", NULL, read_cntr, NULL));
+	      CASE("inc_comp_cntr", NULL, inc_cntr, NULL),
+	      CASE("set_err_comp_cntr", NULL, set_err_cntr, NULL),
+	      CASE("inc_err_comp_cntr", NULL, inc_err_cntr, NULL),
+	      CASE("read_comp_cntr", NULL, read_cntr, NULL),
+	      CASE("read_err_comp_cntr", NULL, read_err_cntr, NULL));
 }
 
 static int make_counters(void) { return create_counters(&counters); }

@@ -9,7 +9,10 @@
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "verbs-counting.h"
@@ -524,6 +527,163 @@ static void threads_use_flows_at_once(void)
 		pthread_join(threads[i], NULL);
 }
 
+/* An object that has a number and no address. */
+static void *numbered(int ret, __u32 number)
+{
+	errno = ret;
+	return ret ? NULL : (void *)(number + 1ul);
+}
+
+static __u32 number_of(const void *object)
+{
+	return (unsigned long)object - 1;
+}
+
+static void *new_cq(void) { return ibv_create_cq(device, 100, NULL, NULL, 0); }
+static int end_cq(void *cq) { return ibv_destroy_cq(cq); }
+
+static void *new_srq(void)
+{
+	struct ibv_srq_init_attr init = { .attr = { .max_wr = 50, .max_sge = 2 } };
+
+	return ibv_create_srq(b.pd, &init);
+}
+
+static int end_srq(void *srq) { return ibv_destroy_srq(srq); }
+
+static void *new_qp(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+
+	init.send_cq = b.sends;
+	init.recv_cq = b.receives;
+	return ibv_create_qp(b.pd, &init);
+}
+
+static int end_qp(void *qp) { return ibv_destroy_qp(qp); }
+static void *new_pd(void) { return ibv_alloc_pd(device); }
+static int end_pd(void *pd) { return ibv_dealloc_pd(pd); }
+
+static void *new_ah(void)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1, .port_num = 1,
+		.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+	};
+
+	return ibv_create_ah(b.pd, &attr);
+}
+
+static int end_ah(void *ah) { return ibv_destroy_ah(ah); }
+static void *new_mr(void) { return ibv_reg_mr(b.pd, b.memory, PAGE, ACCESS); }
+static int end_mr(void *mr) { return ibv_dereg_mr(mr); }
+
+static void *new_cntr(void)
+{
+	__u32 cntr = 0;
+
+	return numbered(create((struct wanted) { 0 }, &cntr), cntr);
+}
+
+static int end_cntr(void *cntr) { return destroy(number_of(cntr)); }
+
+static void *new_counters(void)
+{
+	__u32 counters = 0;
+
+	return numbered(create_counters(&counters), counters);
+}
+
+static int end_counters(void *counters) { return destroy_counters(number_of(counters)); }
+
+static void *new_flow(void)
+{
+	union flow flow = flow_of(b.qp);
+	__u32 handle = 0;
+
+	return numbered(create_flow(&flow, &handle), handle);
+}
+
+static int end_flow(void *flow) { return destroy_flow(number_of(flow)); }
+
+/* More than the user has memory for. */
+#define MOST	1000
+
+/* What the user may have is in use, but for a tenth of a megabyte. */
+static void use_memory(void)
+{
+	struct ibv_cq *spare = ibv_create_cq(device, 2047, NULL, NULL, 0);
+	int entries, count = 0;
+
+	expect(spare, "create_cq: %s", strerror(errno));
+	for (entries = 131071; entries > 15; entries /= 2)
+		for (; ibv_create_cq(device, entries, NULL, NULL, 0); count++)
+			expect(count < 200, "a user has no limit");
+	expect(errno == ENOMEM, "create_cq: %s", strerror(errno));
+	expect(!ibv_destroy_cq(spare), "destroy_cq");
+}
+
+/* An ordinary user is refused objects of each kind, and has all back that it destroys. */
+static void an_ordinary_user_has_so_many_objects(void)
+{
+	static const struct {
+		const char *name;
+		void *(*make)(void);
+		int (*end)(void *object);
+		int error;
+	} kinds[] = {
+		{ "CQ", new_cq, end_cq, ENOMEM },
+		{ "SRQ", new_srq, end_srq, ENOMEM },
+		{ "QP", new_qp, end_qp, ENOMEM },
+		{ "PD", new_pd, end_pd, ENOMEM },
+		{ "AH", new_ah, end_ah, ENOMEM },
+		{ "MR", new_mr, end_mr, ENOMEM },
+		{ "completion counter", new_cntr, end_cntr, ENOMEM },
+		{ "counters", new_counters, end_counters, ENOMEM },
+		{ "flow", new_flow, end_flow, ENOMEM },
+	}, *kind;
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct caps[2] = { { 0 } };
+	static void *objects[MOST];
+	int first, count, i;
+
+	/* Flows need this capability, and it raises no limit. */
+	expect(!prctl(PR_SET_KEEPCAPS, 1), "keepcaps");
+	become_user(RLIM_INFINITY);
+	caps[0].effective = 1 << CAP_NET_RAW;
+	caps[0].permitted = caps[0].effective;
+	expect(!syscall(SYS_capset, &header, caps), "capset: %s", strerror(errno));
+
+	ends(IBV_QPT_UD);
+	/* The domain of the counters, which stays. */
+	must(destroy(usual_cntr()), 0, "destroy");
+	use_memory();
+	for (kind = kinds; kind < kinds + sizeof(kinds) / sizeof(kinds[0]); kind++) {
+		long long until = now() + 5000;
+
+		for (first = 0; first < MOST; first++) {
+			objects[first] = kind->make();
+			if (!objects[first])
+				break;
+		}
+		expect(first && first < MOST && errno == kind->error, "%s: %d, then %s",
+		       kind->name, first, strerror(errno));
+		for (i = 0; i < first; i++)
+			must(kind->end(objects[i]), 0, kind->name);
+		/* Some memory returns a little later. */
+		for (count = 0; count < first; ) {
+			objects[count] = kind->make();
+			if (objects[count])
+				count++;
+			else
+				expect(now() < until, "%s: %d, then %d", kind->name, first, count);
+		}
+		for (i = 0; i < count; i++)
+			must(kind->end(objects[i]), 0, kind->name);
+		printf("%s: %d\n", kind->name, first);
+	}
+}
+
 static const struct test tests[] = {
 	TEST(a_static_point_counts_with_a_flow),
 	TEST(a_dynamic_point_counts_on_a_live_flow),
@@ -544,6 +704,7 @@ static const struct test tests[] = {
 	TEST(a_connection_has_no_flows),
 	TEST(a_flow_needs_cap_net_raw),
 	TEST(threads_use_flows_at_once),
+	TEST(an_ordinary_user_has_so_many_objects),
 };
 
 int main(int argc, char **argv)

@@ -8,7 +8,10 @@
  */
 
 #define _GNU_SOURCE
+#include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -104,6 +107,121 @@ static void reading_a_counter_makes_no_call(void)
 	if (ibv_read_err_comp_cntr(cntr, &got) || got)
 		leave("errors were counted\n");
 	leave(NULL);
+}
+
+/* The system calls of the thread that has called count_calls(): another one lets each pass. */
+static volatile int listener = -1;
+static volatile int calls, last_call;
+
+static void *let_pass(void *unused)
+{
+	struct seccomp_notif_resp answer;
+	struct seccomp_notif call;
+
+	(void)unused;
+	while (listener < 0)
+		sched_yield();
+	for (;;) {
+		memset(&call, 0, sizeof(call));
+		if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call))
+			continue;
+		last_call = call.data.nr;
+		calls++;
+		answer = (struct seccomp_notif_resp) {
+			.id = call.id,
+			.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE,
+		};
+		ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
+	}
+	return NULL;
+}
+
+static void count_calls(void)
+{
+	struct sock_filter all = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
+	struct sock_fprog filter = { .len = 1, .filter = &all };
+	pthread_t thread;
+
+	expect(!pthread_create(&thread, NULL, let_pass, NULL), "pthread_create");
+	expect(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
+	listener = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER,
+			   &filter);
+	expect(listener >= 0, "seccomp: %s", strerror(errno));
+}
+
+/* Sixteen WRITEs by ibv_wr_start(3). */
+static void batch(struct ibv_qp_ex *qp)
+{
+	int i, ret;
+
+	ibv_wr_start(qp);
+	for (i = 0; i < WRS; i++) {
+		qp->wr_id = i;
+		qp->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_rdma_write(qp, b.mr->rkey, (__u64)(unsigned long)b.memory + 64 * i);
+		ibv_wr_set_sge(qp, a.mr->lkey, (__u64)(unsigned long)a.memory + 64 * i, 64);
+	}
+	ret = ibv_wr_complete(qp);
+	expect(!ret, "wr_complete: %s", strerror(ret));
+}
+
+static void took_one_call(int before, const char *what)
+{
+	int made = calls - before, i;
+
+	expect(made == 1, "%s: %d calls, the last one %d", what, made, last_call);
+	for (i = 0; i < WRS; i++)
+		entry(a.sends, i, IBV_WC_SUCCESS);
+}
+
+/* ibv_wr_post(3), ibv_post_send(3): a batch, and a list, are posted by one system call. */
+static void a_batch_of_work_requests_is_one_call(void)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = WRS, .max_recv_wr = WRS, .max_send_sge = 1,
+			 .max_recv_sge = 1 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+	};
+	struct ibv_send_wr list[WRS];
+	struct ibv_sge one;
+	int i, before;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	expect(!ibv_destroy_qp(a.qp), "destroy_qp");
+	init.pd = a.pd;
+	init.send_cq = a.sends;
+	init.recv_cq = a.receives;
+	a.qp = ibv_create_qp_ex(device, &init);
+	expect(a.qp, "no extended QP: %s", strerror(errno));
+	connect_ends(7);
+	one = sge(&a, 0, 64);
+	for (i = 0; i < WRS; i++) {
+		list[i] = wr(i, IBV_WR_RDMA_WRITE, &one, 1);
+		remote(&list[i], &b, 64 * i);
+		list[i].next = i < WRS - 1 ? &list[i + 1] : NULL;
+	}
+	count_calls();
+	before = calls;
+	getppid();
+	expect(calls == before + 1, "a call is not counted");
+	/* The first of each allocates memory. */
+	batch(ibv_qp_to_qp_ex(a.qp));
+	for (i = 0; i < WRS; i++)
+		entry(a.sends, i, IBV_WC_SUCCESS);
+	fill(&a, 0, 64 * WRS, 3);
+	before = calls;
+	batch(ibv_qp_to_qp_ex(a.qp));
+	took_one_call(before, "a batch");
+	check(&b, 0, 64 * WRS, 3);
+	must_post(&a, list);
+	for (i = 0; i < WRS; i++)
+		entry(a.sends, i, IBV_WC_SUCCESS);
+	before = calls;
+	must_post(&a, list);
+	took_one_call(before, "a list");
 }
 
 /* Ten entries in a.receives, which are in order. */
@@ -399,6 +517,7 @@ static void objects_are_imported(void)
 static const struct test tests[] = {
 	TEST(polling_makes_no_call),
 	TEST(reading_a_counter_makes_no_call),
+	TEST(a_batch_of_work_requests_is_one_call),
 	TEST(entries_that_wait_survive_a_resize),
 	TEST(a_resize_below_the_entries_is_refused),
 	TEST(a_cq_is_resized_while_it_is_polled),

@@ -34,7 +34,8 @@ static inline int destroyed_name(__u32 name, int ret)
 	return ret;
 }
 
-static inline struct kfdv_memory_location location(const struct buffer *buffer)
+static inline struct kfdv_memory_location location(const struct buffer *buffer,
+						   volatile __u64 *map)
 {
 	struct kfdv_memory_location location = { 0 };
 
@@ -45,6 +46,7 @@ static inline struct kfdv_memory_location location(const struct buffer *buffer)
 	if (buffer->type == BUFFER_VA) {
 		location.ptr = (void *)(unsigned long)buffer->addr;
 	} else {
+		location.ptr = (__u8 *)map;
 		location.dmabuf.fd = buffer->fd;
 		location.dmabuf.offset = buffer->addr;
 	}
@@ -66,8 +68,8 @@ static inline int create(struct wanted wanted, __u32 *cntr)
 	struct ibv_comp_cntr_init_attr init = { .type = wanted.unit ? *wanted.unit : 0 };
 	struct kfdv_comp_cntr_init_attr external = {
 		.flags = KFDV_COMP_CNTR_INIT_WITH_EXTERNAL_MEM,
-		.comp_cntr_ext_mem = location(wanted.comp),
-		.err_cntr_ext_mem = location(wanted.err),
+		.comp_cntr_ext_mem = location(wanted.comp, wanted.comp_map),
+		.err_cntr_ext_mem = location(wanted.err, wanted.err_map),
 	};
 	struct ibv_comp_cntr *made;
 	struct kfdv_comp_cntr places;
@@ -87,7 +89,7 @@ static inline int create(struct wanted wanted, __u32 *cntr)
 	else
 		expect((__u8 *)places.comp_count == external.comp_cntr_ext_mem.ptr &&
 		       (__u8 *)places.err_count == external.err_cntr_ext_mem.ptr,
-		       "the values are not in memory of the program");
+		       "the values are not where the program has said");
 	expect(places.comp_count_max_value == places.err_count_max_value, "two maxima");
 	if (wanted.resp)
 		*wanted.resp = (struct kfabric_ib_comp_cntr_resp) {

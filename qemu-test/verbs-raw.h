@@ -6,12 +6,8 @@
 #ifndef VERBS_RAW_H
 #define VERBS_RAW_H
 
-#include <fcntl.h>
-#include <linux/udmabuf.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "verbs-counting.h"
+#include "verbs-dmabuf.h"
 
 /* A CQ that its program maps. */
 struct mapped_cq {
@@ -103,39 +99,36 @@ static inline int resize_mapped_cq(struct mapped_cq *cq, __u32 entries)
 /* The descriptor of a DMA-BUF of one page. */
 static inline int one_page(void)
 {
-	int memory = memfd_create("page", MFD_ALLOW_SEALING);
-	int udmabuf = open("/dev/udmabuf", O_RDWR);
-	struct udmabuf_create args = { .memfd = memory, .size = PAGE };
-	int fd;
-
-	expect(memory >= 0 && udmabuf >= 0, "no memfd or udmabuf: %s", strerror(errno));
-	expect(!ftruncate(memory, PAGE) && !fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK), "memfd");
-	fd = ioctl(udmabuf, UDMABUF_CREATE, &args);
-	expect(fd >= 0, "no DMA-BUF: %s", strerror(errno));
-	close(memory);
-	close(udmabuf);
-	return fd;
+	return make_dma_buf(PAGE, NULL);
 }
 
-/* Registers the page of a DMA-BUF. */
-static inline int register_page(__u32 pd, int fd, __u32 *mr)
+/* Registers a DMA-BUF of @len bytes; addresses begin at 0. */
+static inline int register_dma_buf(__u32 pd, int fd, __u64 len, __u32 *mr, __u32 *lkey,
+				   __u32 *rkey)
 {
 	union call call = begin(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR);
-	__u32 lkey, rkey;
 	int ret;
 
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_HANDLE, 0, 0);
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, 0, pd);
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_OFFSET, 8, 0);
-	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_LENGTH, 8, PAGE);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_LENGTH, 8, len);
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_IOVA, 8, 0);
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_FD, 4, fd);
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, 8, ACCESS);
-	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, sizeof(lkey), &lkey);
-	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, sizeof(rkey), &rkey);
+	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, sizeof(*lkey), lkey);
+	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, sizeof(*rkey), rkey);
 	ret = run(&call);
 	*mr = call.hdr.attrs[0].data;
 	return ret;
+}
+
+/* Registers the page of a DMA-BUF. */
+static inline int register_page(__u32 pd, int fd, __u32 *mr)
+{
+	__u32 lkey, rkey;
+
+	return register_dma_buf(pd, fd, PAGE, mr, &lkey, &rkey);
 }
 
 static inline int destroy_mr(__u32 mr)

@@ -4,12 +4,13 @@
  * retries, datagrams, several QPs and threads. Each test names its page.
  */
 
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "verbs-ends.h"
+#include "verbs-raw.h"
 
 /* A QP that sends nothing, and one that receives nothing. */
 static void one_way(void)
@@ -59,6 +60,8 @@ static void unaligned_atomic(void)
 	must_post(&a, &send);
 	entry(a.sends, 68, IBV_WC_REM_INV_REQ_ERR);
 	is_in(&b, IBV_QPS_ERR);
+	/* No entry tells the responder. */
+	event(IBV_EVENT_QP_FATAL);
 }
 
 /* A READ or an atomic writes to memory here. */
@@ -226,6 +229,116 @@ static void large(void)
 static void largest(void)
 {
 	bytes_in_one_message(64u << 20);
+}
+
+/* Address space of @len bytes with the same few pages again and again. */
+static __u8 *repeated(size_t len, size_t piece)
+{
+	__u8 *memory = mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int file = memfd_create("repeated", 0);
+	size_t at;
+
+	expect(memory != MAP_FAILED && file >= 0 && !ftruncate(file, piece), "memory: %s",
+	       strerror(errno));
+	for (at = 0; at < len; at += piece)
+		expect(mmap(memory + at, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			    file, 0) == memory + at, "mmap: %s", strerror(errno));
+	close(file);
+	return memory;
+}
+
+/* ibv_query_port(3): a message may have max_msg_sz bytes, which are 2 GiB. Takes minutes. */
+static void largest_of_all(void)
+{
+	const size_t len = 1ul << 31, piece = 8ul << 20;
+	__u8 *from = repeated(len, piece), *to = repeated(len, piece);
+	struct ibv_port_attr port;
+	struct ibv_mr *fm, *tm;
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	size_t i;
+
+	for (i = 0; i < piece; i++)
+		from[i] = i * 11 + (i >> 12);
+	expect(!ibv_query_port(device, 1, &port) && port.max_msg_sz == len, "max_msg_sz");
+	path_mtu = port.active_mtu;
+	pair(IBV_QPT_RC);
+	fm = ibv_reg_mr(a.pd, from, len, ACCESS);
+	tm = ibv_reg_mr(b.pd, to, len, ACCESS);
+	expect(fm && tm, "regions: %s", strerror(errno));
+	one = (struct ibv_sge) {
+		.addr = (__u64)(unsigned long)from, .length = len, .lkey = fm->lkey,
+	};
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	send.wr.rdma.remote_addr = (__u64)(unsigned long)to;
+	send.wr.rdma.rkey = tm->rkey;
+	must_post(&a, &send);
+	late_entry(a.sends, 1);
+	expect(!memcmp(from, to, piece), "WRITE");
+}
+
+/* ibv_reg_dmabuf_mr(3): the keys of a region of a DMA-BUF of @len bytes, and its memory. */
+static __u8 *region_of_dma_buf(struct end *end, size_t len, struct ibv_mr *keys)
+{
+	struct ibv_mr *mr;
+	void *map;
+	int fd = make_dma_buf(len, &map);
+
+	mr = ibv_reg_dmabuf_mr(end->pd, 0, len, 0, fd, ACCESS);
+	if (mr) {
+		*keys = *mr;
+	} else {
+		/* libipathverbs does not have the function. */
+		expect(errno == EOPNOTSUPP, "reg_dmabuf_mr: %s", strerror(errno));
+		must(register_dma_buf(end->pd->handle, fd, len, &keys->handle, &keys->lkey,
+				      &keys->rkey), 0, "reg_dmabuf_mr");
+	}
+	/* The region keeps the DMA-BUF. */
+	close(fd);
+	return map;
+}
+
+/* Work requests access a region of a DMA-BUF as one of memory, also at their own end. */
+static void region_in_a_dma_buf(void)
+{
+	const __u32 len = 50001, at = 4096 + 100;
+	struct ibv_mr keys;
+	struct ibv_sge one, room;
+	struct ibv_send_wr send;
+	__u8 *there;
+	__u32 i;
+
+	pair(IBV_QPT_RC);
+	there = region_of_dma_buf(&b, 64 << 10, &keys);
+	fill(&a, 0, len, 21);
+	one = sge(&a, 0, len);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	send.wr.rdma.remote_addr = at;
+	send.wr.rdma.rkey = keys.rkey;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	expect(!memcmp(there + at, a.memory, len), "WRITE: the bytes");
+	expect(!there[at - 1] && !there[at + len], "WRITE: bytes beside them");
+	for (i = 0; i < len; i++)
+		there[at + i] = pattern(22, i);
+	send.opcode = IBV_WR_RDMA_READ;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&a, 0, len, 22);
+
+	room = (struct ibv_sge) { .addr = 8, .length = len, .lkey = keys.lkey };
+	expect(!try_receive(&b, 2, &room, 1), "post_recv");
+	fill(&a, 0, len, 23);
+	send.opcode = IBV_WR_SEND;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 2, IBV_WC_SUCCESS);
+	expect(!memcmp(there + 8, a.memory, len), "SEND: the bytes");
+
+	send.opcode = IBV_WR_RDMA_READ;
+	send.wr.rdma.remote_addr = (64 << 10) - len + 1;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
 }
 
 /* As many SGEs as the device has, of odd lengths. */
@@ -698,7 +811,7 @@ static const struct test tests[] = {
 	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(invalidate),
 	TEST(unsignalled), TEST(write_then_send),
 	TEST(to_itself), TEST(one_way), TEST(inline_others), TEST(refused_with_srq),
-	TEST(srq_immediate), TEST(largest),
+	TEST(srq_immediate), TEST(region_in_a_dma_buf), TEST(largest), TEST(largest_of_all),
 };
 
 int main(int argc, char **argv)

@@ -22,6 +22,8 @@ static_assert(IBV_COMP_CNTR_TYPE_WRS == (int)KFABRIC_IB_COMP_CNTR_UNIT_WRS &&
 /**
  * struct kf_comp_cntr - a completion counter
  * @ibcc: of libibverbs
+ * @lock: held for a call on the counter: the kernel refuses one that comes while
+ *        another one changes the counter (EBUSY)
  * @page: the mapped page with both values; NULL for memory of the program
  * @comp_count: the count of completions; NULL if its address is not known
  * @err_count: the count of errors, in the same way
@@ -29,6 +31,7 @@ static_assert(IBV_COMP_CNTR_TYPE_WRS == (int)KFABRIC_IB_COMP_CNTR_UNIT_WRS &&
  */
 struct kf_comp_cntr {
 	struct ibv_comp_cntr ibcc;
+	pthread_mutex_t lock;
 	void *page;
 	const uint64_t *comp_count;
 	const uint64_t *err_count;
@@ -38,6 +41,19 @@ struct kf_comp_cntr {
 static struct kf_comp_cntr *to_kf_cc(struct ibv_comp_cntr *ibcc)
 {
 	return container_of(ibcc, struct kf_comp_cntr, ibcc);
+}
+
+/* A call on the counter, when no other thread makes one. */
+static int kf_cc_call(struct ibv_comp_cntr *ibcc,
+		      struct ibv_command_buffer *cmd)
+{
+	struct kf_comp_cntr *cc = to_kf_cc(ibcc);
+	int ret;
+
+	pthread_mutex_lock(&cc->lock);
+	ret = execute_ioctl(ibcc->context, cmd);
+	pthread_mutex_unlock(&cc->lock);
+	return ret;
 }
 
 /* The kernel wants a memory's description; EINVAL if the program's is wrong. */
@@ -150,8 +166,10 @@ kf_create_comp_cntr_in(struct ibv_context *context,
 	cc = calloc(1, sizeof(*cc));
 	if (!cc)
 		return NULL;
+	pthread_mutex_init(&cc->lock, NULL);
 	ret = kf_cc_create(context, attr, kfdv_attr, cc);
 	if (ret) {
+		pthread_mutex_destroy(&cc->lock);
 		free(cc);
 		/* The kernel has no such objects, or the device has none. */
 		errno = ret == EPROTONOSUPPORT ? EOPNOTSUPP : ret;
@@ -181,6 +199,7 @@ int kf_destroy_comp_cntr(struct ibv_comp_cntr *ibcc)
 		return ret;
 	if (cc->page)
 		munmap(cc->page, sysconf(_SC_PAGESIZE));
+	pthread_mutex_destroy(&cc->lock);
 	free(cc);
 	return 0;
 }
@@ -218,7 +237,7 @@ static int kf_modify(struct ibv_comp_cntr *ibcc, uint8_t entry, uint8_t op,
 	fill_attr_const_in(cmd, UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY, entry);
 	fill_attr_const_in(cmd, UVERBS_ATTR_MODIFY_COMP_CNTR_OP, op);
 	fill_attr_in_uint64(cmd, UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE, value);
-	return execute_ioctl(ibcc->context, cmd);
+	return kf_cc_call(ibcc, cmd);
 }
 
 int kf_set_comp_cntr(struct ibv_comp_cntr *ibcc, uint64_t value)
@@ -253,7 +272,7 @@ static int kf_read(struct ibv_comp_cntr *ibcc, uint8_t entry, uint64_t *value)
 	fill_attr_in_obj(cmd, UVERBS_ATTR_READ_COMP_CNTR_HANDLE, ibcc->handle);
 	fill_attr_const_in(cmd, UVERBS_ATTR_READ_COMP_CNTR_ENTRY, entry);
 	fill_attr_out_ptr(cmd, UVERBS_ATTR_READ_COMP_CNTR_RESP_VALUE, value);
-	return execute_ioctl(ibcc->context, cmd);
+	return kf_cc_call(ibcc, cmd);
 }
 
 int kf_read_comp_cntr(struct ibv_comp_cntr *ibcc, uint64_t *value)
@@ -290,7 +309,7 @@ int kf_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *ibcc,
 			 ibcc->handle);
 	fill_attr_in_uint32(cmd, UVERBS_ATTR_QP_ATTACH_COMP_CNTR_OP_MASK,
 			    attr->op_mask);
-	return execute_ioctl(qp->context, cmd);
+	return kf_cc_call(ibcc, cmd);
 }
 
 void kf_describe_comp_cntr(struct ibv_comp_cntr *ibcc,

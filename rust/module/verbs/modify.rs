@@ -71,6 +71,23 @@ fn state_of(number: u32) -> Result<State> {
         .ok_or(EINVAL)
 }
 
+/// The operations that the peer may use. The right to write locally belongs to regions; programs give
+/// it to QPs, too. Fails with `EINVAL` for a right that no QP has.
+fn access_of(bits: u32) -> Result<Access> {
+    const ALL: u32 = raw::KFABRIC_VERBS_LOCAL_WRITE
+        | raw::KFABRIC_VERBS_REMOTE_WRITE
+        | raw::KFABRIC_VERBS_REMOTE_READ
+        | raw::KFABRIC_VERBS_REMOTE_ATOMIC;
+    if bits & !ALL != 0 {
+        return Err(EINVAL);
+    }
+    Ok(Access {
+        write: bits & raw::KFABRIC_VERBS_REMOTE_WRITE != 0,
+        read: bits & raw::KFABRIC_VERBS_REMOTE_READ != 0,
+        atomic: bits & raw::KFABRIC_VERBS_REMOTE_ATOMIC != 0,
+    })
+}
+
 /// The attributes of a connection. Fails with `EINVAL` for a value that cannot be.
 fn rc_attr(attr: &kfabric_verbs_qp_attr, mask: Mask) -> Result<rc::Attr> {
     let mut to = rc::Attr {
@@ -91,12 +108,10 @@ fn rc_attr(attr: &kfabric_verbs_qp_attr, mask: Mask) -> Result<rc::Attr> {
     if has(Mask::TIMEOUT) {
         to.timeout = AckTimeout::from_code(attr.timeout).ok_or(EINVAL)?;
     }
+    if has(Mask::ACCESS_FLAGS) {
+        to.access = access_of(attr.access)?;
+    }
     to.en_sqd_async_notify = attr.drain_event != 0;
-    to.access = Access {
-        write: attr.access & raw::KFABRIC_VERBS_REMOTE_WRITE != 0,
-        read: attr.access & raw::KFABRIC_VERBS_REMOTE_READ != 0,
-        atomic: attr.access & raw::KFABRIC_VERBS_REMOTE_ATOMIC != 0,
-    };
     to.pkey_index = attr.pkey_index;
     to.port = attr.port;
     to.dest_qpn = Qpn::new(attr.dest_qpn);
@@ -142,7 +157,8 @@ impl Qp {
     /// # Errors
     ///
     /// - `EINVAL`: the transition or an attribute is not allowed, or its value cannot be.
-    /// - `EOPNOTSUPP`: an attribute that a QP does not have (alternate paths, rate limits).
+    /// - `EOPNOTSUPP`: an attribute that a QP does not have: the state of path migration. (The RDMA
+    ///   subsystem refuses alternate paths over RoCE, and `kfabric_ib.ko` rate limits.)
     /// - Those of [`path`](Self::path), and of the QP of `net`.
     ///
     /// Nothing has changed then. Sleeps.
