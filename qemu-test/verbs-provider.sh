@@ -43,9 +43,7 @@ rxe_beside() {
 	check "provider: beside rxe, ours is listed" list_says '^ *kf0 '
 	check "provider: rxe is shown" says 'transport:' debian b ibv_devinfo -d rxb
 	check "provider: rxe is another driver's" provider_test rxb foreign
-	pair "provider: rxe is the server of ibv_rc_pingpong" tcp_on_b \
-		debian b ibv_rc_pingpong -d rxb -g "$(gid rxb 192.0.2.2)" -n "$times" -c -- \
-		debian a ibv_rc_pingpong -d kf0 -g "$(gid kf0 192.0.2.1)" -n "$times" -c 192.0.2.2
+	provided_pairs "provider, rxe is the server" kf0 rxb
 	on b rdma link delete rxb
 }
 
@@ -74,28 +72,28 @@ provided() {
 # argument has, and objects that another thread destroys.
 by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant|not_known|cannot_be_stored|one_context'
 
-# provided_pairs: programs of Debian at both ends.
+# provided_pairs NAME A B: programs of Debian, the client with device A on a, the server with B on b.
 provided_pairs() {
-	local ga gb way
-	ga=$(gid kf0 192.0.2.1)
-	gb=$(gid kf1 192.0.2.2)
+	local name=$1 a=$2 b=$3 ga gb way
+	ga=$(gid "$a" 192.0.2.1)
+	gb=$(gid "$b" 192.0.2.2)
 	for way in '' -e; do
-		pair "provider: ibv_rc_pingpong $way" tcp_on_b \
-			debian b ibv_rc_pingpong -d kf1 -g "$gb" -s 4096 -n "$times" -c $way -- \
-			debian a ibv_rc_pingpong -d kf0 -g "$ga" -s 4096 -n "$times" -c $way 192.0.2.2
-		pair "provider: ibv_srq_pingpong $way" tcp_on_b \
-			debian b ibv_srq_pingpong -d kf1 -g "$gb" -n "$times" -q 4 -r 64 $way -- \
-			debian a ibv_srq_pingpong -d kf0 -g "$ga" -n "$times" -q 4 -r 64 $way 192.0.2.2
-		pair "provider: ibv_ud_pingpong $way" tcp_on_b \
-			debian b ibv_ud_pingpong -d kf1 -g "$gb" -s 1024 -n "$times" $way -- \
-			debian a ibv_ud_pingpong -d kf0 -g "$ga" -s 1024 -n "$times" $way 192.0.2.2
+		pair "$name: ibv_rc_pingpong $way" tcp_on_b \
+			debian b ibv_rc_pingpong -d "$b" -g "$gb" -s 4096 -n "$times" -c $way -- \
+			debian a ibv_rc_pingpong -d "$a" -g "$ga" -s 4096 -n "$times" -c $way 192.0.2.2
+		pair "$name: ibv_srq_pingpong $way" tcp_on_b \
+			debian b ibv_srq_pingpong -d "$b" -g "$gb" -n "$times" -q 4 -r 64 $way -- \
+			debian a ibv_srq_pingpong -d "$a" -g "$ga" -n "$times" -q 4 -r 64 $way 192.0.2.2
+		pair "$name: ibv_ud_pingpong $way" tcp_on_b \
+			debian b ibv_ud_pingpong -d "$b" -g "$gb" -s 1024 -n "$times" $way -- \
+			debian a ibv_ud_pingpong -d "$a" -g "$ga" -s 1024 -n "$times" $way 192.0.2.2
 	done
-	for way in send_lat write_bw atomic_bw; do
-		pair "provider: ib_$way" tcp_on_b \
-			debian b "ib_$way" -d kf1 -x "$gb" -n 100 -F -- \
-			debian a "ib_$way" -d kf0 -x "$ga" -n 100 -F 192.0.2.2
+	for way in send_lat write_bw read_lat atomic_bw; do
+		pair "$name: ib_$way" tcp_on_b \
+			debian b "ib_$way" -d "$b" -x "$gb" -n 100 -F -- \
+			debian a "ib_$way" -d "$a" -x "$ga" -n 100 -F 192.0.2.2
 	done
-	pair "provider: rping" cm_on_b \
+	pair "$name: rping" cm_on_b \
 		debian b rping -s -a 192.0.2.2 -C 5 -S 4096 -V -- \
 		debian a rping -c -a 192.0.2.2 -I 192.0.2.1 -C 5 -S 4096 -V
 }
@@ -188,9 +186,12 @@ with_provider() {
 		provided "$test" $(debian a "/tmp/$test" --list | grep -vE "$by_ioctl_only")
 	done
 	on b rdma link add kf1 type kfabric netdev vb
-	provided_pairs
+	provided_pairs provider kf0 kf1
 	with_rdma_core_65
-	delete kf1
 	delete
+	on a rdma link add rxa type rxe netdev va
+	provided_pairs "provider, rxe is the client" rxa kf1
+	on a rdma link delete rxa
+	delete kf1
 	umount "$drivers" "$providers"
 }
