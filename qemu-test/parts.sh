@@ -8,9 +8,9 @@
 # Variables of run_part in qemu-test/run, and those that need sets.
 # shellcheck disable=SC2154
 
-# Seconds that a guest may take; a quiet machine needs a fifth of it, and a third on a
-# sanitizing kernel.
-guest_limit() { [ "$flavour" = sanitize ] && echo 10800 || echo 1500; }
+# Seconds that a guest may take. The longest, that of the scenarios, needs a quarter of it on a quiet
+# machine, and a third on a sanitizing kernel.
+guest_limit() { [ "$flavour" = sanitize ] && echo 10800 || echo 3000; }
 
 # A guest in which threads meet wherever they can, and the groups of tests with many threads or
 # with tasks that do not run.
