@@ -114,6 +114,8 @@ guest() {
 # where the result is.
 module() { "$KF_TOP/scripts/module" "$part_flavour" "$@" 2>"$KF_LOG_DIR/build-module-$part.log"; }
 tools() { "$KF_TOP/scripts/tools" "${KF_PROGRAMS[@]}" 2>"$KF_LOG_DIR/build-tools-$part.log"; }
+# The command kfi alone, whose build takes a tenth of the time.
+command_kfi() { "$KF_TOP/scripts/tools" -p kfi-cli --bins 2>"$KF_LOG_DIR/build-command_kfi-$part.log"; }
 consumers() { "$KF_TOP/scripts/consumers" "$part_flavour" 2>"$KF_LOG_DIR/build-consumers.log"; }
 
 callers() { "$KF_TOP/scripts/callers" "$part_flavour" 2>"$KF_LOG_DIR/build-callers.log"; }
@@ -207,7 +209,7 @@ part_kunit() {
 part_consumers() {
 	local modules puts=() consumer
 	need ko module
-	need bin tools
+	need bin command_kfi
 	need modules consumers
 	for consumer in $modules; do puts+=(--put "$consumer:${consumer##*/}"); done
 	tap_part consumers '^    +(not )?ok ' guest --name consumers --put "$ko:kfabric.ko" \
@@ -335,7 +337,7 @@ part_verbs() {
 	local name program programs=() caller provider newer packages times=20
 	need ko module
 	need caller callers
-	need bin tools
+	need bin command_kfi
 	need provider verbs_provider 56
 	programs=(--put "$provider/libkfabric.so.1:libkfabric.so.1")
 	for name in verbs-provider verbs-mapped verbs-{counters,counted,flows}-by-name; do
@@ -391,13 +393,13 @@ part_storage() {
 # What takes minutes: a message of 2 GiB by verbs.
 part_long() {
 	need ko module
-	need bin tools
+	need bin command_kfi
 	verbs_only long long verbs-transfers
 }
 
 part_pair() {
 	need ko module
-	need bin tools
+	need bin command_kfi
 	tap_part pair '.' "$KF_TOP/qemu-test/pair" --kernel "$part_flavour" --timeout "$(guest_limit)" \
 		--put "$ko:kfabric.ko" --put "$bin/kfi" \
 		--put "$KF_TOP/qemu-test/pair-tests:bin/pair-tests" -- pair-tests "$@"
