@@ -383,11 +383,14 @@ part_storage() {
 	local name scripts=()
 	[ "$flavour" != plain ] || part_flavour=stock
 	need ko module
-	for name in verbs-nvme.sh verbs-nfs.sh verbs-provider.sh two-hosts.sh; do
+	for name in verbs-nvme.sh verbs-nvme-pair.sh verbs-nfs.sh verbs-provider.sh verbs-storage two-hosts.sh meet.sh; do
 		scripts+=(--put "$KF_TOP/qemu-test/$name:$name")
 	done
-	tap_part storage '.' guest --name storage --debian --peers --put "$ko:kfabric.ko" \
-		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" "${scripts[@]}" -- "$KF_TOP/qemu-test/verbs-storage" "$@"
+	scripts+=(--debian --peers --put "$ko:kfabric.ko" --put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko")
+	tap_part storage '.' guest --name storage "${scripts[@]}" -- "bash /verbs-storage $*"
+	# The initiator and the target of one kernel are in one namespace. Words choose tests of one guest.
+	[ $# -gt 0 ] || tap_part storage-pair '.' "$KF_TOP/qemu-test/pair" --kernel "$part_flavour" \
+		--timeout "$(guest_limit)" "${scripts[@]}" -- bash /verbs-storage
 }
 
 # What takes minutes: a message of 2 GiB by verbs.
@@ -402,6 +405,7 @@ part_pair() {
 	need bin command_kfi
 	tap_part pair '.' "$KF_TOP/qemu-test/pair" --kernel "$part_flavour" --timeout "$(guest_limit)" \
 		--put "$ko:kfabric.ko" --put "$bin/kfi" \
+		--put "$KF_TOP/qemu-test/meet.sh:meet.sh" \
 		--put "$KF_TOP/qemu-test/pair-tests:bin/pair-tests" -- pair-tests "$@"
 }
 

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash disable=SC2154
+#
+# NVMe over Fabrics between two kernels (qemu-test/pair): guest 2 has the target, guest 1
+# the initiator and the tests. What serves and uses the disk is in verbs-nvme.sh. Sourced
+# by qemu-test/verbs-storage, never run.
+
+address=192.0.2.2
+
+# ready: this guest has the modules, a device on the wire and, as guest 2, the target.
+ready() {
+	load -a ext4 configfs && loaded && rdma link add kf0 type kfabric netdev eth0 || return
+	[ "$HOST" = 2 ] || return 0
+	gid kf0 $address && load brd rd_nr=1 rd_size=65536 && mount -t configfs none /sys/kernel/config && target
+}
+
+# big: random bytes, and what is read of them.
+big() {
+	dd if=/dev/urandom of=/tmp/random bs=1M count=8 2>/dev/null
+	dd if=/tmp/random of="$(disk)" bs=1M oflag=direct && read_back
+}
+
+# initiator: the tests, by the other kernel's disk. A test is a process of its own, so the number of
+# the second meeting is set here.
+initiator() {
+	check "two kernels: the initiator has a device" ready
+	check "two kernels: the target is there" meet
+	check "two kernels: the initiator connects" connected
+	check "two kernels: what is written is read" big
+	check "two kernels: a file system is made and mounted" file_system
+	check "two kernels: files are written" files
+	check "two kernels: they are the same when it is mounted again" mounted_again
+	check "two kernels: it is unmounted" umount /mnt/disk
+	cp /tmp/sums "$work/sums"
+	check "two kernels: the initiator disconnects" disconnected
+	# The target compares, and ends.
+	check "two kernels: the target gets the sums" given "$work/sums"
+	step=1
+	check "two kernels: the target has ended" meet
+	check "two kernels: the device is deleted" rdma link delete kf0
+}
+
+# given FILE: the other guest has it.
+given() {
+	local tries=100
+	until nc -w 5 "$there" 20999 <"$1"; do
+		((tries--)) || return 1
+		sleep 0.1
+	done
+}
+
+# serve: the target, until the initiator has gone. Its file system is in order then.
+serve() {
+	ready && meet && nc -l -p 20999 >/tmp/sums </dev/null && [ -s /tmp/sums ] && checked && no_target || return
+	meet && rdma link delete kf0
+}
