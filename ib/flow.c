@@ -123,6 +123,9 @@ static int kfib_spec(const union ib_flow_spec *spec, struct kfib_specs *specs)
 	}
 }
 
+/* A default rule has what no other one has: it comes behind all priorities of those. */
+#define KFIB_PRIORITY_DEFAULT	(U16_MAX + 1U)
+
 /* What a flow is to be. */
 static int kfib_specs(const struct ib_flow_attr *attr, struct kfib_specs *specs)
 {
@@ -143,11 +146,12 @@ static int kfib_specs(const struct ib_flow_attr *attr, struct kfib_specs *specs)
 			return ret;
 		spec += ((const union ib_flow_spec *)spec)->size;
 	}
-	/* A default rule has packets of all kinds. */
-	if (attr->type == IB_FLOW_ATTR_ALL_DEFAULT &&
-	    (specs->rule.family || specs->has_udp || specs->has_eth))
-		return -EINVAL;
-	return 0;
+	if (attr->type != IB_FLOW_ATTR_ALL_DEFAULT)
+		return 0;
+	specs->rule.priority += KFIB_PRIORITY_DEFAULT;
+	/* It has packets of all kinds. */
+	return specs->rule.family || specs->has_udp || specs->has_eth ?
+	       -EINVAL : 0;
 }
 
 /**

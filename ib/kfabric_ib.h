@@ -59,7 +59,8 @@ struct kfib_ah {
 struct kfib_qp {
 	struct ib_qp ibqp;
 	struct kfabric_verbs_qp *qp;
-	struct mutex lock; /* Changes of the state, and @attr. */
+	struct mutex lock; /* Changes of the state. */
+	spinlock_t attr_lock; /* @attr: tasks of other users read it, too. */
 	struct ib_qp_attr attr;
 	enum ib_sig_type sig_type;
 };

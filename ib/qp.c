@@ -129,6 +129,7 @@ int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 		.max_inline = attr->cap.max_inline_data,
 	};
 	mutex_init(&qp->lock);
+	spin_lock_init(&qp->attr_lock);
 	handle = kfabric_verbs_qp_create(to_kfib_pd(ibqp->pd)->pd, &init);
 	if (IS_ERR(handle)) {
 		mutex_destroy(&qp->lock);
@@ -255,10 +256,12 @@ static int kfib_do_modify(struct kfib_qp *qp, const struct ib_qp_attr *attr,
 	ret = kfabric_verbs_qp_modify(qp->qp, &to, mask);
 	if (ret)
 		return ret;
+	spin_lock(&qp->attr_lock);
 	if (next == IB_QPS_RESET)
 		kfib_forget_attr(qp);
 	else
 		kfib_keep_attr(qp, attr, mask & KFIB_QP_KEPT);
+	spin_unlock(&qp->attr_lock);
 	return 0;
 }
 
@@ -297,6 +300,9 @@ int kfib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
  * @mask: all are stored, whichever are asked for
  * @init_attr: out: with what it was made
  *
+ * Any user may ask for any QP (RDMA_NLDEV_CMD_RES_GET). A task that does not run
+ * must not keep the owner waiting, so no lock is held that it may sleep with.
+ *
  * Context: process.
  * Return: 0.
  */
@@ -306,11 +312,11 @@ int kfib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	struct kfib_qp *qp = to_kfib_qp(ibqp);
 	bool draining;
 
-	mutex_lock(&qp->lock);
+	spin_lock(&qp->attr_lock);
 	*attr = qp->attr;
+	spin_unlock(&qp->attr_lock);
 	attr->qp_state = kfabric_verbs_qp_state(qp->qp, &draining);
 	attr->sq_draining = draining;
-	mutex_unlock(&qp->lock);
 	attr->cur_qp_state = attr->qp_state;
 	*init_attr = (struct ib_qp_init_attr) {
 		.qp_context = ibqp->qp_context,

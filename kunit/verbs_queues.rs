@@ -57,7 +57,10 @@ use crate::{
         NetNs,
         Path, //
     },
-    shim::reclaim::OwnerKind, //
+    shim::{
+        memory::kmalloc_array_size,
+        reclaim::OwnerKind, //
+    }, //
 };
 use core::net::IpAddr;
 use kernel::{
@@ -131,7 +134,8 @@ mod tests {
         ensure!((48_000..72_000).contains(&small));
         cq.resize(10_000)?;
         let large = case.charged();
-        ensure_eq!(large - small, 9000 * size_of::<Entry>() as u64);
+        let taken = |entries| kmalloc_array_size::<Entry>(entries) as u64;
+        ensure_eq!(large - small, taken(10_000) - taken(1000));
         ensure_eq!(cq.resize(0), Err(EINVAL));
         ensure_eq!(case.charged(), large);
         cq.resize(1000)?;

@@ -262,6 +262,74 @@ static void most_reads(void)
 	       "max_rd_atomic is %u of %d", attr.max_rd_atomic, dev.max_qp_init_rd_atom);
 }
 
+/* What a query tells of a; the rights of the QP are those of the ends. */
+static void has_kept(enum ibv_qp_state state, __u8 timeout, __u8 retry_cnt)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+
+	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init), "query_qp");
+	expect(attr.qp_state == state, "state %d, not %d", attr.qp_state, state);
+	expect(attr.qp_access_flags == ACCESS && attr.min_rnr_timer == 12, "rights, RNR timer");
+	expect(attr.timeout == timeout && attr.retry_cnt == retry_cnt, "timeout %u, %u retries",
+	       attr.timeout, attr.retry_cnt);
+}
+
+/* ibv_modify_qp(3): if an attribute or the mask is invalid, none of the others is modified. */
+static void nothing_of_a_bad_modify(void)
+{
+	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
+	struct ibv_qp_attr attr = {
+		.qp_access_flags = IBV_ACCESS_REMOTE_READ,
+		.min_rnr_timer = 32,
+		.timeout = 12,
+		.cap = { .max_send_wr = 2 * WRS, .max_send_sge = 1 },
+		.rate_limit = 1000,
+	};
+	struct ibv_device_attr dev;
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+
+	pair(IBV_QPT_RC);
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER) == EINVAL,
+	       "RNR timer 32");
+	has_kept(IBV_QPS_RTS, 14, 7);
+	attr.min_rnr_timer = 5;
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+			     IBV_QP_TIMEOUT) == EINVAL, "a timeout in RTS");
+	has_kept(IBV_QPS_RTS, 14, 7);
+	/* The device does not have these. */
+	expect(!ibv_query_device(device, &dev) &&
+	       !(dev.device_cap_flags & IBV_DEVICE_RESIZE_MAX_WR), "QPs that are resized");
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS | IBV_QP_CAP), "capacities");
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS | IBV_QP_RATE_LIMIT) == EOPNOTSUPP,
+	       "a rate");
+	has_kept(IBV_QPS_RTS, 14, 7);
+
+	/* In SQD, for whose end nobody has asked. */
+	expect(!modify(&a, IBV_QPS_SQD), "SQD");
+	expect(!poll(&fd, 1, 200), "an event that nobody asked for");
+	attr = (struct ibv_qp_attr) { .timeout = 12, .retry_cnt = 8 };
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT) == EINVAL,
+	       "8 retries");
+	has_kept(IBV_QPS_SQD, 14, 7);
+	attr.qp_state = IBV_QPS_RTS;
+	attr.min_rnr_timer = 32;
+	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS |
+			     IBV_QP_MIN_RNR_TIMER) == EINVAL, "RTS with RNR timer 32");
+	has_kept(IBV_QPS_SQD, 14, 7);
+	attr.retry_cnt = 3;
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT), "both are valid");
+	has_kept(IBV_QPS_SQD, 12, 3);
+	expect(!modify(&a, IBV_QPS_RTS), "RTS");
+	/* The rights are those of before, not only for a query. */
+	one = sge(&b, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &a, 0);
+	must_post(&b, &send);
+	entry(b.sends, 1, IBV_WC_SUCCESS);
+}
+
 /* A list of posts ends at the first bad one: those before it are posted. */
 static void bad_middle(void)
 {
@@ -430,6 +498,8 @@ static void cq_sizes(void)
 	       "too many");
 	expect(!ibv_create_cq(device, 1, NULL, NULL, device->num_comp_vectors) && errno == EINVAL,
 	       "a vector that there is not");
+	expect(!ibv_create_cq(device, 1, NULL, NULL, -1) && errno == EINVAL, "vector -1");
+	expect(!ibv_create_cq(device, -1, NULL, NULL, 0) && errno == EINVAL, "-1 entries");
 	cq = ibv_create_cq(device, dev.max_cqe, &dev, NULL, 0);
 	expect(cq && cq->cqe >= dev.max_cqe && cq->cq_context == &dev && !ibv_destroy_cq(cq),
 	       "as many as there may be");
@@ -493,6 +563,42 @@ static void full_cq(void)
 static void full_cq_of_datagrams(void)
 {
 	overrun(IBV_QPT_UD);
+}
+
+/* A QP that is in SQE goes to ERR, too, and flushes its receives then. */
+static void full_cq_in_sqe(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_UD);
+	struct ibv_ah *ah;
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_wc wc;
+	int i;
+
+	make_end(&a, IBV_QPT_UD, 0);
+	make_end(&b, IBV_QPT_UD, 0);
+	init.recv_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
+	other_qp(&b, init);
+	connect_ends(7);
+	ah = make_ah();
+	one = sge(&b, 0, 64);
+	one.lkey ^= 0x100;
+	send = datagram(&one, ah);
+	must_post(&b, &send);
+	entry(b.sends, 1, IBV_WC_LOC_PROT_ERR);
+	is_in(&b, IBV_QPS_SQE);
+	one = sge(&a, 0, 64);
+	send = datagram(&one, ah);
+	for (i = 0; i <= init.recv_cq->cqe; i++)
+		receive(&b, i, 0, 128);
+	for (i = 0; i <= init.recv_cq->cqe; i++)
+		must_post(&a, &send);
+	event(IBV_EVENT_CQ_ERR);
+	is_in(&b, IBV_QPS_ERR);
+	while (ibv_poll_cq(init.recv_cq, 1, &wc) == 1)
+		;
+	receive(&b, 99, 0, 128);
+	entry(init.recv_cq, 99, IBV_WC_WR_FLUSH_ERR);
 }
 
 /* The CQ of sends is full: nothing else fails but the QP. */
@@ -1099,12 +1205,12 @@ static const struct test tests[] = {
 	TEST(query_init), TEST(srq_ignores_receives), TEST(bad_create), TEST(attributes),
 	TEST(bad_modify), TEST(most_reads), TEST(bad_middle), TEST(states), TEST(flush_in_init),
 	TEST(regions), TEST(one_event), TEST(cq_sizes), TEST(full_cq),
-	TEST(full_cq_of_datagrams), TEST(full_cq_of_sends), TEST(access_event),
+	TEST(full_cq_of_datagrams), TEST(full_cq_in_sqe), TEST(full_cq_of_sends), TEST(access_event),
 	TEST(no_event_with_entry), TEST(established_by_write),
 	TEST(srq_sizes), TEST(bad_ah), TEST(no_such_operation),
 	TEST(change_in_sqd), TEST(ah_of_another_pd), TEST(poll_many), TEST(mtu_above_port),
 	TEST(flush_race), TEST(modify_race), TEST(xrc), TEST(datagram_states), TEST(left_out),
-	TEST(guessing),
+	TEST(guessing), TEST(nothing_of_a_bad_modify),
 };
 
 int main(int argc, char **argv)

@@ -115,7 +115,8 @@ static void a_receive_that_fails_counts(void)
 	counts(sends, 0, 1);
 }
 
-static void each_operation_counts_at_its_initiator_and_its_target(void)
+/* What a has is counted in the unit @of_a, what b has in @of_b; NULL: the usual one. */
+static void each_operation_counts(const __u32 *of_a, const __u32 *of_b)
 {
 	static const struct {
 		enum ibv_wr_opcode opcode;
@@ -127,12 +128,13 @@ static void each_operation_counts_at_its_initiator_and_its_target(void)
 		{ IBV_WR_RDMA_READ, OP_RDMA_READ, OP_REMOTE_RDMA_READ, 0 },
 		{ IBV_WR_RDMA_WRITE, OP_RDMA_WRITE, OP_REMOTE_RDMA_WRITE, 0 },
 	};
+	const __u64 more_a = of_a == &bytes ? 100 : 1, more_b = of_b == &bytes ? 100 : 1;
 	__u32 at_a[6], at_b[6], i, bit;
 
 	ends(IBV_QPT_RC);
 	for (bit = 0; bit < 6; bit++) {
-		at_a[bit] = usual_cntr();
-		at_b[bit] = make((struct wanted) { .unit = &bytes });
+		at_a[bit] = make((struct wanted) { .unit = of_a });
+		at_b[bit] = make((struct wanted) { .unit = of_b });
 		must_attach(&a, at_a[bit], 1 << bit);
 		must_attach(&b, at_b[bit], 1 << bit);
 	}
@@ -151,11 +153,44 @@ static void each_operation_counts_at_its_initiator_and_its_target(void)
 		if (rows[i].receives)
 			entry(b.receives, 1, IBV_WC_SUCCESS);
 		for (bit = 0; bit < 6; bit++) {
-			counts(at_a[bit], before[0][bit] + (rows[i].initiator == 1u << bit), 0);
-			counts(at_b[bit],
-			       before[1][bit] + (rows[i].target == 1u << bit ? 100 : 0), 0);
+			counts(at_a[bit], before[0][bit] +
+			       (rows[i].initiator == 1u << bit ? more_a : 0), 0);
+			counts(at_b[bit], before[1][bit] +
+			       (rows[i].target == 1u << bit ? more_b : 0), 0);
 		}
 	}
+}
+
+static void each_operation_counts_at_its_initiator_and_its_target(void)
+{
+	each_operation_counts(NULL, &bytes);
+}
+
+static void each_operation_counts_in_the_other_unit_too(void)
+{
+	each_operation_counts(&bytes, &wrs);
+}
+
+/* A completion that would exceed the largest value, in each unit, and an error. */
+static void completions_wrap_at_the_largest_value(void)
+{
+	__u32 requests = usual_cntr(), sent = make((struct wanted) { .unit = &bytes });
+
+	ends(IBV_QPT_RC);
+	must_attach(&a, requests, OP_SEND);
+	must_attach(&a, sent, OP_RDMA_WRITE);
+	connect_ends(7);
+	must(change(requests, ENTRY_COMP, OP_SET, ~0ull), 0, "set");
+	must(change(requests, ENTRY_ERR, OP_SET, ~0ull), 0, "set_err");
+	must(change(sent, ENTRY_COMP, OP_SET, -10ull), 0, "set");
+	receive(&b, 1, 0, 64);
+	send_one(IBV_WR_SEND, 64, 0);
+	send_one(IBV_WR_RDMA_WRITE, 64, 0);
+	counts(requests, 0, ~0ull);
+	counts(sent, 54, 0);
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
+	send_one(IBV_WR_SEND, 64, 0);
+	counts(requests, 0, 0);
 }
 
 static void immediate_data_count_as_a_write_and_a_receive(void)
@@ -344,6 +379,8 @@ static const struct test tests[] = {
 	TEST(a_qp_that_is_reset_keeps_its_counters),
 	TEST(datagrams_have_no_rdma_to_count),
 	TEST(one_counter_counts_for_several_qps),
+	TEST(each_operation_counts_in_the_other_unit_too),
+	TEST(completions_wrap_at_the_largest_value),
 };
 
 int main(int argc, char **argv)

@@ -153,6 +153,42 @@ static void nothing_is_attached_while_a_flow_is_bound_statically(void)
 	must_point(counters, NO_FLOW, BYTES, 1);
 }
 
+/*
+ * A static binding lasts until the counters are bound to no flow at all. Until then the
+ * dynamic points count on.
+ */
+static void a_static_binding_lasts_until_the_last_one_ends(void)
+{
+	__u32 counters = make_counters(), first, second, fixed;
+	union flow flow;
+
+	pair(IBV_QPT_UD);
+	/* Both have each packet. */
+	flow = flow_of(b.qp);
+	flow.create.flow_attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+	first = make_flow(&flow);
+	second = make_flow(&flow);
+	must_point(counters, first, PACKETS, 1);
+	must_point(counters, second, PACKETS, 1);
+	datagrams(2);
+	is(counters, 1, 4);
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	fixed = counted_flow(counters);
+	must(attach_point(counters, first, BYTES, 2), EBUSY, "a dynamic point");
+	datagrams(1);
+	is(counters, 0, 1);
+	is(counters, 1, 6);
+	must(destroy_flow(fixed), 0, "destroy_flow");
+	must(attach_point(counters, NO_FLOW, BYTES, 2), EBUSY, "a static point with two flows");
+	must(destroy_flow(first), 0, "destroy_flow");
+	must(attach_point(counters, second, BYTES, 2), EBUSY, "a dynamic point with one flow");
+	datagrams(1);
+	is(counters, 0, 1);
+	is(counters, 1, 7);
+	must(destroy_flow(second), 0, "destroy_flow");
+	must_point(counters, NO_FLOW, BYTES, 2);
+}
+
 static void a_description_is_supported_or_not(void)
 {
 	__u32 counters = make_counters(), flow;
@@ -364,6 +400,140 @@ static void a_flow_has_the_packets_of_its_rule(void)
 	is(other, 0, 0);
 }
 
+/* New counters of a flow of b with this specification. Other flows see its packets, too. */
+static __u32 counters_of(const void *rule, __u32 size)
+{
+	__u32 counters = make_counters();
+	union flow flow = flow_of(b.qp);
+
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	flow.create.flow_attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+	spec(&flow, rule, size);
+	count_into(&flow, counters);
+	make_flow(&flow);
+	return counters;
+}
+
+static __u32 counters_to(const char *address, const char *mask)
+{
+	struct ib_uverbs_flow_spec_ipv4 rule = {
+		.type = IBV_FLOW_SPEC_IPV4,
+		.size = sizeof(rule),
+		.val = { .dst_ip = inet_addr(address) },
+		.mask = { .dst_ip = inet_addr(mask) },
+	};
+
+	return counters_of(&rule, sizeof(rule));
+}
+
+static __u32 counters_from_port(__u16 port, __u16 mask)
+{
+	struct ib_uverbs_flow_spec_tcp_udp rule = {
+		.type = IBV_FLOW_SPEC_UDP,
+		.size = sizeof(rule),
+		.val = { .src_port = htons(port) },
+		.mask = { .src_port = htons(mask) },
+	};
+
+	return counters_of(&rule, sizeof(rule));
+}
+
+/* ibv_create_flow(3): a bit that the mask has is compared, and no other. */
+static void bits_of_the_mask_are_compared(void)
+{
+	__u32 own, other, network, range, below, with[14], without[14], bit;
+
+	pair(IBV_QPT_UD);
+	own = counters_to("192.0.2.1", "255.255.255.255");
+	other = counters_to("192.0.2.77", "255.255.255.255");
+	network = counters_to("192.0.2.0", "255.255.255.0");
+	/* The port is one for the QP, and that of a packet of RoCE v2: 49152 or above. */
+	range = counters_from_port(0xc000, 0xc000);
+	below = counters_from_port(0x8000, 0xc000);
+	for (bit = 0; bit < 14; bit++) {
+		with[bit] = counters_from_port(1 << bit, 1 << bit);
+		without[bit] = counters_from_port(0, 1 << bit);
+	}
+	datagrams(2);
+	is(own, 0, 2);
+	is(other, 0, 0);
+	is(network, 0, 2);
+	is(range, 0, 2);
+	is(below, 0, 0);
+	for (bit = 0; bit < 14; bit++) {
+		__u64 ones = value_at(with[bit], 0);
+
+		expect(ones == 0 || ones == 2, "bit %u: %llu packets", bit,
+		       (unsigned long long)ones);
+		is(without[bit], 0, 2 - ones);
+	}
+}
+
+/* From here on ends have a global IPv6 address of the interface. */
+static void use_ipv6(void)
+{
+	long long until = now() + SECONDS * 1000;
+	union ibv_gid gid;
+	int i;
+
+	for (; now() < until; pause_ms(100)) {
+		for (i = 0; !ibv_query_gid(device, 1, i, &gid); i++) {
+			if (gid.raw[0] >> 5 != 1)
+				continue;
+			own_gid = gid;
+			gid_index = i;
+			return;
+		}
+	}
+	errx(1, "no global IPv6 address");
+}
+
+static void flows_of_ipv6_are_compared(void)
+{
+	struct ib_uverbs_flow_spec_ipv6 none = {
+		.type = IBV_FLOW_SPEC_IPV6,
+		.size = sizeof(none),
+		.val = { .next_hdr = IPPROTO_UDP },
+		.mask = { .next_hdr = 0xff },
+	}, rule = none;
+	__u32 all, source, dest, other_source, other_dest, ipv4, handle;
+	union flow flow;
+
+	use_ipv6();
+	pair(IBV_QPT_UD);
+	all = counters_of(&none, sizeof(none));
+	memcpy(rule.val.src_ip, own_gid.raw, sizeof(rule.val.src_ip));
+	memset(rule.mask.src_ip, 0xff, sizeof(rule.mask.src_ip));
+	source = counters_of(&rule, sizeof(rule));
+	rule.val.src_ip[15] ^= 0x80;
+	other_source = counters_of(&rule, sizeof(rule));
+	rule = none;
+	memcpy(rule.val.dst_ip, own_gid.raw, sizeof(rule.val.dst_ip));
+	memset(rule.mask.dst_ip, 0xff, sizeof(rule.mask.dst_ip));
+	dest = counters_of(&rule, sizeof(rule));
+	rule.val.dst_ip[0] ^= 0x01;
+	other_dest = counters_of(&rule, sizeof(rule));
+	ipv4 = counters_to("0.0.0.0", "0.0.0.0");
+	datagrams(2);
+	is(all, 0, 2);
+	is(source, 0, 2);
+	is(other_source, 0, 0);
+	is(dest, 0, 2);
+	is(other_dest, 0, 0);
+	is(ipv4, 0, 0);
+
+	rule = none;
+	rule.mask.hop_limit = 1;
+	flow = flow_of(b.qp);
+	spec(&flow, &rule, sizeof(rule));
+	must(create_flow(&flow, &handle), EINVAL, "a hop limit");
+	rule = none;
+	rule.val.next_hdr = IPPROTO_TCP;
+	flow = flow_of(b.qp);
+	spec(&flow, &rule, sizeof(rule));
+	must(create_flow(&flow, &handle), EINVAL, "another protocol");
+}
+
 static void priorities_and_dont_trap_are_those_of_verbs(void)
 {
 	__u32 first = make_counters(), second = make_counters(), last = make_counters();
@@ -384,7 +554,6 @@ static void priorities_and_dont_trap_are_those_of_verbs(void)
 	count_into(&flow, first);
 	make_flow(&flow);
 	flow = flow_of(b.qp);
-	flow.create.flow_attr.type = IBV_FLOW_ATTR_ALL_DEFAULT;
 	flow.create.flow_attr.priority = 1;
 	count_into(&flow, second);
 	make_flow(&flow);
@@ -392,6 +561,33 @@ static void priorities_and_dont_trap_are_those_of_verbs(void)
 	is(first, 0, 2);
 	is(second, 0, 2);
 	is(last, 0, 0);
+}
+
+/* ibv_create_flow(3): a default rule has what no other one has, whatever the priorities. */
+static void a_default_rule_has_the_rest(void)
+{
+	struct ib_uverbs_flow_spec_ipv4 own = from("192.0.2.1");
+	__u32 rest = make_counters(), some = make_counters(), handle;
+	union flow flow;
+
+	pair(IBV_QPT_UD);
+	must_point(rest, NO_FLOW, PACKETS, 0);
+	must_point(some, NO_FLOW, PACKETS, 0);
+	flow = flow_of(b.qp);
+	flow.create.flow_attr.type = IBV_FLOW_ATTR_ALL_DEFAULT;
+	count_into(&flow, rest);
+	make_flow(&flow);
+	flow = flow_of(b.qp);
+	flow.create.flow_attr.priority = 0xffff;
+	spec(&flow, &own, sizeof(own));
+	count_into(&flow, some);
+	handle = make_flow(&flow);
+	datagrams(2);
+	is(some, 0, 2);
+	is(rest, 0, 0);
+	must(destroy_flow(handle), 0, "destroy_flow");
+	datagrams(1);
+	is(rest, 0, 1);
 }
 
 static void rules_that_cannot_be_compared_are_refused(void)
@@ -410,8 +606,8 @@ static void rules_that_cannot_be_compared_are_refused(void)
 		.type = IBV_FLOW_SPEC_ACTION_DROP,
 		.size = sizeof(drop),
 	};
+	__u32 counters = make_counters(), handle;
 	union flow flow, none;
-	__u32 handle;
 
 	pair(IBV_QPT_UD);
 	none = flow_of(b.qp);
@@ -458,6 +654,19 @@ static void rules_that_cannot_be_compared_are_refused(void)
 	flow = none;
 	flow.create.flow_attr.flags = 4;
 	must(create_flow(&flow, &handle), EINVAL, "an egress flow");
+	flow = none;
+	flow.create.flow_attr.type = IBV_FLOW_ATTR_ALL_DEFAULT;
+	flow.create.flow_attr.flags = IBV_FLOW_ATTR_FLAGS_DONT_TRAP;
+	must(create_flow(&flow, &handle), EINVAL, "DONT_TRAP of a default rule");
+	flow = none;
+	flow.create.flow_attr.port = 2;
+	must(create_flow(&flow, &handle), EINVAL, "another port");
+	must_point(counters, NO_FLOW, PACKETS, 0);
+	flow = none;
+	count_into(&flow, counters);
+	count_into(&flow, counters);
+	must(create_flow(&flow, &handle), EINVAL, "counters twice");
+	must(destroy_counters(counters), 0, "destroy_counters");
 }
 
 static void a_connection_has_no_flows(void)
@@ -688,6 +897,7 @@ static const struct test tests[] = {
 	TEST(a_static_point_counts_with_a_flow),
 	TEST(a_dynamic_point_counts_on_a_live_flow),
 	TEST(nothing_is_attached_while_a_flow_is_bound_statically),
+	TEST(a_static_binding_lasts_until_the_last_one_ends),
 	TEST(a_description_is_supported_or_not),
 	TEST(flows_add_up_in_one_index),
 	TEST(points_add_up_in_one_index),
@@ -699,7 +909,10 @@ static const struct test tests[] = {
 	TEST(the_values_begin_at_0_and_only_grow),
 	TEST(counters_and_qps_of_flows_are_busy),
 	TEST(a_flow_has_the_packets_of_its_rule),
+	TEST(bits_of_the_mask_are_compared),
+	TEST(flows_of_ipv6_are_compared),
 	TEST(priorities_and_dont_trap_are_those_of_verbs),
+	TEST(a_default_rule_has_the_rest),
 	TEST(rules_that_cannot_be_compared_are_refused),
 	TEST(a_connection_has_no_flows),
 	TEST(a_flow_needs_cap_net_raw),

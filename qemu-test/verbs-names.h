@@ -205,6 +205,7 @@ static inline __u16 named_spec(const void *from, void *to)
 	const struct ib_uverbs_flow_spec_action_count *count = from;
 	const struct ib_uverbs_flow_spec_tcp_udp *ports = from;
 	const struct ib_uverbs_flow_spec_ipv4 *ipv4 = from;
+	const struct ib_uverbs_flow_spec_ipv6 *ipv6 = from;
 	const struct ib_uverbs_flow_spec_eth *eth = from;
 	struct ibv_flow_spec *spec = to;
 
@@ -229,6 +230,10 @@ static inline __u16 named_spec(const void *from, void *to)
 		memcpy(&spec->ipv4_ext.val, &ipv4->val, sizeof(ipv4->val));
 		memcpy(&spec->ipv4_ext.mask, &ipv4->mask, sizeof(ipv4->mask));
 		return spec->hdr.size = sizeof(spec->ipv4_ext);
+	case IBV_FLOW_SPEC_IPV6:
+		memcpy(&spec->ipv6.val, &ipv6->val, sizeof(spec->ipv6.val));
+		memcpy(&spec->ipv6.mask, &ipv6->mask, sizeof(spec->ipv6.mask));
+		return spec->hdr.size = sizeof(spec->ipv6);
 	default:
 		errx(1, "a specification %x has no name", spec->hdr.type);
 	}

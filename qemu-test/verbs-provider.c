@@ -5,6 +5,8 @@
  * long lists, and the functions of <infiniband/kfdv.h>. Each test names its page.
  */
 
+#include <sched.h>
+
 #include "verbs-ends.h"
 
 #include <infiniband/kfdv.h>
@@ -282,17 +284,88 @@ static void too_many_wrs(struct ibv_qp_ex *qp)
 static void wr_errors(void)
 {
 	struct ibv_qp_ex *qp = extended_pair(WRS);
+	int ret;
 
 	refused(qp, EINVAL, too_many_sges);
 	refused(qp, EINVAL, too_much_inline);
 	refused(qp, EINVAL, data_twice);
 	refused(qp, ENOMEM, too_many_wrs);
+	/* What the kernel finds out leaves those before it posted, unlike the page. */
+	ibv_wr_start(qp);
+	next(qp, 1);
+	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
+	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
+	next(qp, 2);
+	qp->wr_flags |= 1u << 20;
+	ibv_wr_send(qp);
+	next(qp, 3);
+	ibv_wr_send(qp);
+	ret = ibv_wr_complete(qp);
+	expect(ret == EINVAL, "an unknown flag: %s", strerror(ret));
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	no_entry(a.sends);
 	errno = 0;
 	expect(!extend(&a, IBV_QPT_RC, RC_OPS | IBV_QP_EX_WITH_BIND_MW, WRS) &&
 	       errno == EOPNOTSUPP, "memory windows: %s", strerror(errno));
 	a.qp = NULL;
 	expect(!extend(&a, IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE, WRS) && errno == EOPNOTSUPP,
 	       "a WRITE on UD: %s", strerror(errno));
+}
+
+/* Two threads post so many batches each, of so many WRITEs. */
+#define BATCHES	50
+#define BATCH	4
+
+static struct ibv_qp_ex *shared_qp;
+
+static void *post_batches(void *first)
+{
+	__u64 id = (unsigned long)first;
+	int i, j;
+
+	for (i = 0; i < BATCHES; i++) {
+		ibv_wr_start(shared_qp);
+		for (j = 0; j < BATCH; j++) {
+			next(shared_qp, id++);
+			/* The other thread may come here, and has to wait. */
+			sched_yield();
+			ibv_wr_rdma_write(shared_qp, b.mr->rkey, at(&b, 0));
+			sched_yield();
+			ibv_wr_set_sge(shared_qp, a.mr->lkey, at(&a, 0), 8);
+		}
+		complete(shared_qp);
+	}
+	return NULL;
+}
+
+/* ibv_wr_post(3): from ibv_wr_start() to ibv_wr_complete() no other thread enters. */
+static void wr_threads(void)
+{
+	static const unsigned long firsts[2] = { 0, BATCHES * BATCH };
+	__u64 next_ids[2] = { firsts[0], firsts[1] };
+	pthread_t threads[2];
+	struct ibv_wc wc;
+	int i, j, thread;
+
+	shared_qp = extended_pair(2 * BATCHES * BATCH);
+	expect(!ibv_resize_cq(a.sends, 2 * BATCHES * BATCH), "resize_cq");
+	for (i = 0; i < 2; i++)
+		expect(!pthread_create(&threads[i], NULL, post_batches, (void *)firsts[i]),
+		       "pthread_create");
+	for (i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	for (i = 0; i < 2 * BATCHES; i++) {
+		thread = -1;
+		for (j = 0; j < BATCH; j++) {
+			expect(poll_for(a.sends, &wc, SECONDS * 1000), "%d batches", i);
+			if (thread < 0)
+				thread = wc.wr_id >= firsts[1];
+			expect(wc.wr_id == next_ids[thread]++ && wc.status == IBV_WC_SUCCESS,
+			       "entry %llu, %s", (unsigned long long)wc.wr_id,
+			       ibv_wc_status_str(wc.status));
+		}
+	}
+	no_entry(a.sends);
 }
 
 /* ibv_wr_post(3): datagrams get their address by ibv_wr_set_ud_addr(). */
@@ -371,6 +444,41 @@ static void post_many(void)
 	list[0].next = NULL;
 	ret = ibv_post_send(a.qp, list, &bad);
 	expect(ret == EINVAL && bad == list, "-1 SGEs: %s", strerror(ret));
+}
+
+static void post_unknown(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
+{
+	struct ibv_send_wr list[3], *bad = NULL;
+	struct ibv_ah *ah = NULL;
+	struct ibv_sge one;
+	int ret, i;
+
+	pair(type);
+	if (type == IBV_QPT_UD)
+		ah = make_ah();
+	one = sge(&a, 0, 64);
+	for (i = 0; i < 3; i++) {
+		receive(&b, i, 256 * i, 200);
+		list[i] = ah ? datagram(&one, ah) : wr(i, IBV_WR_SEND, &one, 1);
+		list[i].wr_id = i;
+		list[i].next = i < 2 ? &list[i + 1] : NULL;
+	}
+	list[1].opcode = opcode;
+	ret = ibv_post_send(a.qp, list, &bad);
+	expect(ret == EINVAL && bad == &list[1], "opcode %d: %s, work request %ld", opcode,
+	       strerror(ret), (long)(bad - list));
+	entry(a.sends, 0, IBV_WC_SUCCESS);
+	entry(b.receives, 0, IBV_WC_SUCCESS);
+	no_entry(a.sends);
+}
+
+/* ibv_post_send(3): the list ends at an operation that a QP of the type does not have. */
+static void post_unknown_operations(void)
+{
+	post_unknown(IBV_QPT_RC, IBV_WR_LOCAL_INV);
+	post_unknown(IBV_QPT_RC, IBV_WR_TSO);
+	post_unknown(IBV_QPT_UD, IBV_WR_RDMA_WRITE);
+	post_unknown(IBV_QPT_UD, IBV_WR_SEND_WITH_INV);
 }
 
 /* ibv_post_srq_recv(3): the same for receives, the last of which finds no room. */
@@ -477,6 +585,77 @@ static void cq_single_threaded(void)
 	extended_entries(IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
 }
 
+/* The next entry of an extended CQ, which has this ID and status; the caller ends the poll. */
+static void extended_entry(struct ibv_cq_ex *cq, __u64 id, enum ibv_wc_status status)
+{
+	struct ibv_poll_cq_attr none = { 0 };
+	long long until = now() + 1000 * SECONDS;
+	int ret;
+
+	while ((ret = ibv_start_poll(cq, &none)) == ENOENT)
+		expect(now() < until, "no entry");
+	expect(!ret, "start_poll: %s", strerror(ret));
+	expect(cq->wr_id == id && cq->status == status, "entry %llu %s",
+	       (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
+}
+
+/*
+ * ibv_create_cq_ex(3): the channel and the context of its events; what an entry of a
+ * datagram has, and one in error.
+ */
+static void cq_extended_of_datagrams(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_UD);
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = 2 * WRS,
+		.cq_context = &init,
+		.wc_flags = IBV_WC_STANDARD_FLAGS,
+	};
+	struct ibv_cq *got = NULL;
+	struct ibv_send_wr send;
+	void *context = NULL;
+	struct ibv_cq_ex *cq;
+	struct ibv_sge one;
+	struct pollfd fd;
+
+	make_end(&a, IBV_QPT_UD, 0);
+	make_end(&b, IBV_QPT_UD, 0);
+	attr.channel = b.channel;
+	cq = ibv_create_cq_ex(device, &attr);
+	expect(cq && ibv_cq_ex_to_cq(cq)->cqe >= 2 * WRS, "no extended CQ: %s", strerror(errno));
+	init.recv_cq = ibv_cq_ex_to_cq(cq);
+	other_qp(&b, init);
+	connect_ends(7);
+	fd = (struct pollfd) { .fd = b.channel->fd, .events = POLLIN };
+	expect(!ibv_req_notify_cq(init.recv_cq, 0), "req_notify_cq");
+	receive(&b, 1, 0, 40 + 100);
+	receive(&b, 2, 4096, 40 + 99);
+	one = sge(&a, 0, 100);
+	send = datagram(&one, make_ah());
+	send.opcode = IBV_WR_SEND_WITH_IMM;
+	send.imm_data = htobe32(0x01020304);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	expect(poll(&fd, 1, SECONDS * 1000) == 1, "no event");
+	expect(!ibv_get_cq_event(b.channel, &got, &context) && got == init.recv_cq &&
+	       context == &init, "the CQ and its context");
+	ibv_ack_cq_events(got, 1);
+	extended_entry(cq, 1, IBV_WC_SUCCESS);
+	expect(ibv_wc_read_opcode(cq) == IBV_WC_RECV &&
+	       ibv_wc_read_byte_len(cq) == 40 + 100 &&
+	       ibv_wc_read_src_qp(cq) == a.qp->qp_num &&
+	       ibv_wc_read_qp_num(cq) == b.qp->qp_num &&
+	       ibv_wc_read_imm_data(cq) == htobe32(0x01020304) &&
+	       ibv_wc_read_wc_flags(cq) == (IBV_WC_GRH | IBV_WC_WITH_IMM), "a datagram");
+	expect(ibv_next_poll(cq) == ENOENT, "one more entry");
+	ibv_end_poll(cq);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	extended_entry(cq, 2, IBV_WC_LOC_LEN_ERR);
+	expect(ibv_wc_read_qp_num(cq) == b.qp->qp_num && !ibv_wc_read_vendor_err(cq), "an error");
+	ibv_end_poll(cq);
+}
+
 /* ibv_create_cq_ex(3): what the device does not have is refused. */
 static void cq_refused(void)
 {
@@ -540,6 +719,40 @@ static void counters_have_no_other_attributes(void)
 	expect(ibv_attach_counters_point_flow(counters, &point, NULL) == EOPNOTSUPP,
 	       "a mask of a point");
 	expect(!ibv_destroy_counters(counters), "destroy_counters");
+}
+
+/*
+ * ibv_qp_attach_comp_cntr(3), ibv_attach_counters_point_flow(3): objects of two contexts,
+ * with the same numbers in both.
+ */
+static void objects_of_another_context_are_refused(void)
+{
+	struct ibv_qp_attach_comp_cntr_attr attach = {
+		.op_mask = IBV_QP_ATTACH_COMP_CNTR_OP_SEND,
+	};
+	struct ibv_flow_attr rule = { .size = sizeof(rule), .port = 1 };
+	struct ibv_comp_cntr_init_attr init = { 0 };
+	struct ibv_counters_init_attr none = { 0 };
+	struct ibv_counter_attach_attr point = { 0 };
+	struct ibv_counters *counters;
+	struct ibv_comp_cntr *cntr;
+	struct ibv_flow *first, *second;
+
+	make_end(&a, IBV_QPT_UD, 0);
+	first = ibv_create_flow(a.qp, &rule);
+	device = ibv_open_device(device->device);
+	expect(device, "open_device");
+	make_end(&b, IBV_QPT_UD, 0);
+	second = ibv_create_flow(b.qp, &rule);
+	expect(first && second && first->handle == second->handle &&
+	       a.qp->handle == b.qp->handle, "the test's own numbers");
+	cntr = ibv_create_comp_cntr(device, &init);
+	counters = ibv_create_counters(device, &none);
+	expect(cntr && counters, "no counters: %s", strerror(errno));
+	expect(ibv_qp_attach_comp_cntr(a.qp, cntr, &attach) == EINVAL, "a QP");
+	expect(ibv_attach_counters_point_flow(counters, &point, first) == EINVAL, "a flow");
+	/* Nothing has them. */
+	expect(!ibv_destroy_comp_cntr(cntr) && !ibv_destroy_counters(counters), "in use");
 }
 
 /* Memory of the program that the library or the kernel refuses. */
@@ -630,6 +843,8 @@ static const struct test tests[] = {
 	TEST(entries_of_a_destroyed_qp_are_gone),
 	TEST(counters_have_no_other_attributes),
 	TEST(arguments_of_counters_are_checked_by_name),
+	TEST(wr_threads), TEST(cq_extended_of_datagrams), TEST(post_unknown_operations),
+	TEST(objects_of_another_context_are_refused),
 };
 
 int main(int argc, char **argv)

@@ -140,7 +140,8 @@ with_rdma_core_65() {
 			debian_65 a ibv_rc_pingpong -d kf0 -g "$ga" -n "$times" -c $way 192.0.2.2
 	done
 	# What libibverbs 65 calls otherwise: a context, a QP, an extended CQ; and what 56 does not call.
-	provided_65 verbs-provider wr_operations cq_extended arguments_of_counters_are_checked_by_name
+	provided_65 verbs-provider wr_operations cq_extended arguments_of_counters_are_checked_by_name \
+		objects_of_another_context_are_refused
 	provided_65 verbs-mapped polling_makes_no_call objects_are_imported
 	provided_65 verbs-counters each_count_is_set_and_incremented_by_verbs memory_of_the_program_has_the_counts \
 		the_largest_value_is_reported

@@ -593,6 +593,8 @@ static void shared_receives(void)
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	entry(b.receives, 10, IBV_WC_SUCCESS);
 	check(&b, 0, 4096, 8);
+	/* As many as the limit are not below it. */
+	expect(!ibv_query_srq(b.srq, &limit) && limit.srq_limit == 2, "the limit is disarmed");
 	must_post(&a, &send);
 	entry(b.receives, 11, IBV_WC_SUCCESS);
 	event(IBV_EVENT_SRQ_LIMIT_REACHED);
@@ -691,6 +693,147 @@ static void datagram_error(void)
 	entry(b.receives, 3, IBV_WC_SUCCESS);
 }
 
+/* The operations of a peer, and the right that each needs. */
+static const struct {
+	int right;
+	enum ibv_wr_opcode opcode;
+} accesses[] = {
+	{ IBV_ACCESS_REMOTE_WRITE, IBV_WR_RDMA_WRITE },
+	{ IBV_ACCESS_REMOTE_READ, IBV_WR_RDMA_READ },
+	{ IBV_ACCESS_REMOTE_ATOMIC, IBV_WR_ATOMIC_FETCH_AND_ADD },
+	{ IBV_ACCESS_REMOTE_ATOMIC, IBV_WR_ATOMIC_CMP_AND_SWP },
+};
+
+#define ACCESSES	(sizeof(accesses) / sizeof(accesses[0]))
+
+/* Each operation of a on 8 bytes of b: all but those with this right are refused so. */
+static void only_these(int right, int qp_rights, enum ibv_wc_status refusal)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = qp_rights };
+	enum ibv_wc_status wanted;
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	unsigned int i;
+
+	for (i = 0; i < ACCESSES; i++) {
+		struct ibv_wc wc = { 0 };
+
+		connect_ends(7);
+		expect(!ibv_modify_qp(b.qp, &attr, IBV_QP_ACCESS_FLAGS), "rights of the QP");
+		one = sge(&a, 0, 8);
+		send = atomic(accesses[i].opcode, &one, 64, 1, 2);
+		if (accesses[i].right != IBV_ACCESS_REMOTE_ATOMIC)
+			remote(&send, &b, 64);
+		must_post(&a, &send);
+		expect(poll_for(a.sends, &wc, SECONDS * 1000), "no entry");
+		wanted = accesses[i].right == right ? IBV_WC_SUCCESS : refusal;
+		expect(wc.status == wanted, "right %x, opcode %d: %s, not %s", right,
+		       accesses[i].opcode, ibv_wc_status_str(wc.status),
+		       ibv_wc_status_str(wanted));
+		expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
+	}
+}
+
+/*
+ * ibv_reg_mr(3), ibv_modify_qp(3): each right of a region, and each one of a QP, allows its
+ * operations and no others.
+ */
+static void each_right_is_for_its_operations(void)
+{
+	unsigned int i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	for (i = 0; i < ACCESSES; i++)
+		only_these(accesses[i].right, accesses[i].right, IBV_WC_REM_INV_REQ_ERR);
+	for (i = 0; i < ACCESSES; i++) {
+		expect(!ibv_dereg_mr(b.mr), "dereg_mr");
+		b.mr = ibv_reg_mr(b.pd, b.memory, REGION,
+				  IBV_ACCESS_LOCAL_WRITE | accesses[i].right);
+		expect(b.mr, "reg_mr: %s", strerror(errno));
+		only_these(accesses[i].right, ACCESS, IBV_WC_REM_ACCESS_ERR);
+	}
+}
+
+/*
+ * ibv_req_notify_cq(3): a send that succeeds is not solicited, also with the flag for the
+ * peer; one that fails is. ibv_get_cq_event(3): the CQ, and its context.
+ */
+static void sends_are_not_solicited(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_cq *cq = NULL;
+	struct ibv_send_wr send;
+	void *context = NULL;
+	struct ibv_sge one;
+	struct pollfd fd;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	init.send_cq = ibv_create_cq(device, 2 * WRS, &init, a.channel, 0);
+	expect(init.send_cq, "create_cq: %s", strerror(errno));
+	other_qp(&a, init);
+	connect_ends(7);
+	fd = (struct pollfd) { .fd = a.channel->fd, .events = POLLIN };
+	expect(!ibv_req_notify_cq(init.send_cq, 1), "req_notify_cq");
+	receive(&b, 1, 0, 64);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	send.send_flags |= IBV_SEND_SOLICITED;
+	must_post(&a, &send);
+	entry(init.send_cq, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+	expect(!poll(&fd, 1, 200), "woken by a send that succeeded");
+	one.lkey ^= 0x100;
+	must_post(&a, &send);
+	expect(poll(&fd, 1, SECONDS * 1000) == 1, "not woken by a send that failed");
+	expect(!ibv_get_cq_event(a.channel, &cq, &context) && cq == init.send_cq &&
+	       context == &init, "the CQ and its context");
+	ibv_ack_cq_events(cq, 1);
+	entry(init.send_cq, 1, IBV_WC_LOC_PROT_ERR);
+}
+
+/*
+ * ibv_create_qp(3), ibv_post_srq_recv(3): a QP for datagrams with an SRQ. Its receives have
+ * 40 bytes before the payload, too, and one that is too short is an error of its own.
+ */
+static void datagrams_of_a_shared_queue(void)
+{
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	struct ibv_wc wc;
+
+	with_srq = 1;
+	pair(IBV_QPT_UD);
+	fill(&a, 0, 100, 4);
+	one = sge(&b, 0, 200);
+	expect(try_receive(&b, 1, &one, 1) == EINVAL, "a receive of a QP with an SRQ");
+	share(&b, 7, 0, 40 + 100);
+	share(&b, 8, 4096, 40 + 99);
+	one = sge(&a, 0, 100);
+	send = datagram(&one, make_ah());
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	wc = entry(b.receives, 7, IBV_WC_SUCCESS);
+	expect(wc.byte_len == 40 + 100 && wc.qp_num == b.qp->qp_num &&
+	       wc.src_qp == a.qp->qp_num && wc.wc_flags == IBV_WC_GRH, "the entry");
+	check(&b, 40, 100, 4);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 8, IBV_WC_LOC_LEN_ERR);
+	/* There is no receive: the datagram is lost. */
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	no_entry(b.receives);
+	is_in(&b, IBV_QPS_RTS);
+	share(&b, 9, 8192, 200);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 9, IBV_WC_SUCCESS);
+	check(&b, 8192 + 40, 100, 4);
+	expect(ibv_destroy_srq(b.srq) == EBUSY, "an SRQ with a QP");
+}
+
 static const struct test tests[] = {
 	TEST(order), TEST(all_signaled), TEST(gather), TEST(inline_data), TEST(immediate),
 	TEST(no_bytes), TEST(atomics), TEST(fence), TEST(bad_local_key), TEST(out_of_region),
@@ -699,6 +842,8 @@ static const struct test tests[] = {
 	TEST(not_ready), TEST(flush), TEST(reset), TEST(bad_posts), TEST(query),
 	TEST(established), TEST(shared_receives), TEST(drained), TEST(solicited),
 	TEST(destroyed), TEST(datagrams), TEST(datagram_error),
+	TEST(each_right_is_for_its_operations), TEST(sends_are_not_solicited),
+	TEST(datagrams_of_a_shared_queue),
 };
 
 int main(int argc, char **argv)

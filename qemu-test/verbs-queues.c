@@ -198,6 +198,12 @@ static void srq_attributes(void)
 	holds(modify(srq, IBV_SRQ_MAX_WR, 99, 0) == EINVAL);
 	holds(!modify(srq, IBV_SRQ_MAX_WR, 200, 0));
 	is(srq, 200, 3, 100);
+	/* If one of both is invalid, neither is modified. */
+	holds(modify(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 300, 301) == EINVAL);
+	is(srq, 200, 3, 100);
+	holds(modify(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, MAX_SRQ_WR + 1, 5) ==
+	      EINVAL);
+	is(srq, 200, 3, 100);
 	holds(!modify(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 50, 20));
 	is(srq, 50, 3, 20);
 	holds(modify(srq, IBV_SRQ_MAX_WR, 0, 0) == EINVAL);

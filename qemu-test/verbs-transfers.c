@@ -277,22 +277,28 @@ static void largest_of_all(void)
 	expect(!memcmp(from, to, piece), "WRITE");
 }
 
-/* ibv_reg_dmabuf_mr(3): the keys of a region of a DMA-BUF of @len bytes, and its memory. */
+/* ibv_reg_dmabuf_mr(3): the keys of a region, or an error number. */
+static int part_of_dma_buf(struct end *end, int fd, __u64 offset, __u64 len, __u64 iova,
+			   struct ibv_mr *keys)
+{
+	struct ibv_mr *mr = ibv_reg_dmabuf_mr(end->pd, offset, len, iova, fd, ACCESS);
+
+	if (mr)
+		*keys = *mr;
+	if (mr || errno != EOPNOTSUPP)
+		return mr ? 0 : errno;
+	/* libipathverbs does not have the function. */
+	return register_part(end->pd->handle, fd, offset, len, iova, &keys->handle, &keys->lkey,
+			     &keys->rkey);
+}
+
+/* The keys of a region of a DMA-BUF of @len bytes, and its memory. */
 static __u8 *region_of_dma_buf(struct end *end, size_t len, struct ibv_mr *keys)
 {
-	struct ibv_mr *mr;
 	void *map;
 	int fd = make_dma_buf(len, &map);
 
-	mr = ibv_reg_dmabuf_mr(end->pd, 0, len, 0, fd, ACCESS);
-	if (mr) {
-		*keys = *mr;
-	} else {
-		/* libipathverbs does not have the function. */
-		expect(errno == EOPNOTSUPP, "reg_dmabuf_mr: %s", strerror(errno));
-		must(register_dma_buf(end->pd->handle, fd, len, &keys->handle, &keys->lkey,
-				      &keys->rkey), 0, "reg_dmabuf_mr");
-	}
+	must(part_of_dma_buf(end, fd, 0, len, 0, keys), 0, "reg_dmabuf_mr");
 	/* The region keeps the DMA-BUF. */
 	close(fd);
 	return map;
@@ -339,6 +345,103 @@ static void region_in_a_dma_buf(void)
 	send.wr.rdma.remote_addr = (64 << 10) - len + 1;
 	must_post(&a, &send);
 	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+/*
+ * ibv_reg_mr(3): a region of a DMA-BUF starts at an offset, and its addresses at another
+ * one, which has the same place in its page.
+ */
+static void part_of_a_dma_buf(void)
+{
+	const __u64 offset = 3 * 4096 + 100, iova = (1ull << 44) + 100, size = 64 << 10;
+	const __u32 room = 20000, len = 5000;
+	struct ibv_mr keys, none;
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	void *map;
+	__u8 *there;
+	int fd = make_dma_buf(size, &map), closed;
+
+	pair(IBV_QPT_RC);
+	closed = dup(fd);
+	close(closed);
+	must(part_of_dma_buf(&b, fd, offset, room, iova + 1, &none), EINVAL, "another place");
+	must(part_of_dma_buf(&b, fd, offset, 0, iova, &none), EINVAL, "no bytes");
+	must(part_of_dma_buf(&b, fd, size - 4096, 4097, 0, &none), EINVAL, "behind the end");
+	must(part_of_dma_buf(&b, device->cmd_fd, 0, 4096, 0, &none), EINVAL, "no DMA-BUF");
+	must(part_of_dma_buf(&b, closed, 0, 4096, 0, &none), EBADF, "no file");
+	must(part_of_dma_buf(&b, fd, offset, room, iova, &keys), 0, "reg_dmabuf_mr");
+	close(fd);
+	there = (__u8 *)map + offset;
+
+	fill(&a, 0, len, 24);
+	one = sge(&a, 0, len);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	send.wr.rdma.remote_addr = iova + 50;
+	send.wr.rdma.rkey = keys.rkey;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	expect(!memcmp(there + 50, a.memory, len), "WRITE: the bytes");
+	expect(!there[49] && !there[50 + len], "WRITE: bytes beside them");
+	memset(a.memory, 0, len);
+	send.opcode = IBV_WR_RDMA_READ;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&a, 0, len, 24);
+	/* The last bytes, and one more. */
+	send.wr.rdma.remote_addr = iova + room - len;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	send.wr.rdma.remote_addr++;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+/* Regions whose addresses begin at @base, at both ends; that of b leaves out a page. */
+static void memory_at(__u64 base)
+{
+	const __u32 len = 5001, at = 8192 + 77;
+	struct ibv_mr *from, *to;
+	struct ibv_sge one, room;
+	struct ibv_send_wr send;
+
+	pair(IBV_QPT_RC);
+	from = ibv_reg_mr_iova(a.pd, a.memory, REGION, base, ACCESS);
+	to = ibv_reg_mr_iova(b.pd, b.memory + 4096, REGION - 4096, base, ACCESS);
+	expect(from && to, "reg_mr_iova: %s", strerror(errno));
+	fill(&a, at, len, 31);
+	one = (struct ibv_sge) { .addr = base + at, .length = len, .lkey = from->lkey };
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	send.wr.rdma.remote_addr = base + 100;
+	send.wr.rdma.rkey = to->rkey;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&b, 4096 + 100, len, 31);
+	fill(&b, 4096 + 100, len, 32);
+	send.opcode = IBV_WR_RDMA_READ;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&a, at, len, 32);
+	room = (struct ibv_sge) { .addr = base + 7, .length = len, .lkey = to->lkey };
+	expect(!try_receive(&b, 2, &room, 1), "post_recv");
+	fill(&a, at, len, 33);
+	send.opcode = IBV_WR_SEND;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 2, IBV_WC_SUCCESS);
+	check(&b, 4096 + 7, len, 33);
+	/* The address of the memory itself is none of the region. */
+	send.opcode = IBV_WR_RDMA_WRITE;
+	send.wr.rdma.remote_addr = (__u64)(unsigned long)b.memory + 4096;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+/* ibv_reg_mr(3): ibv_reg_mr_iova() gives the address by which both keys name the memory. */
+static void addresses_of_a_region(void)
+{
+	memory_at(1ull << 60);
+	memory_at(0);
 }
 
 /* As many SGEs as the device has, of odd lengths. */
@@ -500,6 +603,31 @@ static void own_qkey(void)
 	must_post(&a, &send);
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	entry(b.receives, 1, IBV_WC_SUCCESS);
+}
+
+/*
+ * Datagrams to QP 1 that are no whole MADs, more than it has receives. The next connection by
+ * rdma_cm shows that it has them still.
+ */
+static void datagrams_to_qp1(void)
+{
+	struct ibv_qp_attr attr = { .qkey = 0x80010000 };
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	struct ibv_ah *ah;
+	int i;
+
+	pair(IBV_QPT_UD);
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "Q key: %s", strerror(errno));
+	ah = make_ah();
+	for (i = 0; i < 1200; i++) {
+		one = sge(&a, 0, i % 2 ? 255 : 257);
+		send = datagram(&one, ah);
+		send.wr.ud.remote_qpn = 1;
+		send.wr.ud.remote_qkey = 0x80010000;
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+	}
 }
 
 /* A datagram without payload, and a solicited one. */
@@ -807,11 +935,13 @@ static const struct test tests[] = {
 	TEST(dereg_while_posted), TEST(unaligned_atomic), TEST(read_needs_local_write),
 	TEST(receive_needs_local_write), TEST(qp_without_rights), TEST(many_reads),
 	TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later), TEST(peer_is_gone),
-	TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagram_without_bytes),
+	TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagrams_to_qp1),
+	TEST(datagram_without_bytes),
 	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(invalidate),
 	TEST(unsignalled), TEST(write_then_send),
 	TEST(to_itself), TEST(one_way), TEST(inline_others), TEST(refused_with_srq),
 	TEST(srq_immediate), TEST(region_in_a_dma_buf), TEST(largest), TEST(largest_of_all),
+	TEST(part_of_a_dma_buf), TEST(addresses_of_a_region),
 };
 
 int main(int argc, char **argv)

@@ -301,6 +301,9 @@ int kf_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *ibcc,
 	DECLARE_COMMAND_BUFFER(cmd, UVERBS_OBJECT_QP,
 			       UVERBS_METHOD_QP_ATTACH_COMP_CNTR, 3);
 
+	/* Its number would be that of another QP there. */
+	if (qp->context != ibcc->context)
+		return EINVAL;
 	if (attr->comp_mask)
 		return EOPNOTSUPP;
 	fill_attr_in_obj(cmd, UVERBS_ATTR_QP_ATTACH_COMP_CNTR_HANDLE,

@@ -56,6 +56,9 @@ int kf_attach_counters(struct ibv_counters *counters,
 			       KFABRIC_IB_METHOD_COUNTERS_ATTACH, 4);
 	int ret;
 
+	/* Its number would be that of another flow there. */
+	if (flow && flow->context != counters->context)
+		return EINVAL;
 	if (attr->comp_mask)
 		return EOPNOTSUPP;
 	fill_attr_in_obj(cmd, KFABRIC_IB_ATTR_COUNTERS_ATTACH_COUNTERS,

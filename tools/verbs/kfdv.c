@@ -109,6 +109,6 @@ int kfdv_qp_attach_comp_cntr(struct ibv_qp *qp,
 			     struct ibv_comp_cntr *comp_cntr,
 			     struct ibv_qp_attach_comp_cntr_attr *attr)
 {
-	return kf_ours(qp->context) && qp->context == comp_cntr->context ?
+	return kf_ours(qp->context) ?
 	       kf_qp_attach_comp_cntr(qp, comp_cntr, attr) : EOPNOTSUPP;
 }

@@ -218,6 +218,31 @@ static void kf_translate(const struct kf_queue *queue, const union kf_wr *wr,
 	};
 }
 
+/*
+ * Does the kernel know the operation, for a QP of this type? It refuses a list as a
+ * whole otherwise, and does not tell which one it was.
+ */
+static bool kf_has_operation(const struct kf_queue *queue,
+			     const union kf_wr *wr)
+{
+	if (!queue->qp)
+		return true;
+	switch (wr->send.opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return true;
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return queue->qp->qp_type != IBV_QPT_UD;
+	default:
+		return false;
+	}
+}
+
 static union kf_wr *kf_next(const union kf_wr *wr)
 {
 	return (union kf_wr *)wr->recv.next;
@@ -256,8 +281,9 @@ static int kf_post(const struct kf_queue *queue, union kf_wr **first)
 		struct kf_batch batch;
 		union kf_wr *i;
 
-		for (i = wr; i && kf_batch_fits(queue, num_wrs + 1, num_sges,
-						i->recv.num_sge);
+		for (i = wr; i && kf_has_operation(queue, i) &&
+		     kf_batch_fits(queue, num_wrs + 1, num_sges,
+				   i->recv.num_sge);
 		     i = kf_next(i)) {
 			num_wrs++;
 			num_sges += i->recv.num_sge;

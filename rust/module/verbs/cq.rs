@@ -80,6 +80,7 @@ use crate::{
         MapAccess, //
     },
     shim::{
+        memory::kmalloc_array_size,
         reclaim::OwnerKind,
         sched::cond_resched, //
     }, //
@@ -153,7 +154,7 @@ fn room(budget: &Budget, entries: u32, access: &Access) -> Result<(Entries, Room
         Access::Calls => {
             let entries = entries as usize;
             let room = Room {
-                _memory: budget.take_for::<Cq>(entries * size_of::<Entry>())?,
+                _memory: budget.take_for::<Cq>(kmalloc_array_size::<Entry>(entries))?,
                 mapped: None,
             };
             let ring = KVVec::from_elem(Entry::EMPTY, entries, GFP_KERNEL_ACCOUNT)?;

@@ -169,28 +169,28 @@ impl Qp {
         if to == State::Reset {
             return self.reset(attr, mask);
         }
-        let was = self.send.state();
         let awaited = self.awaits_first.load(Relaxed);
         // Both before the QP can have changed: a task that finds it in SQD waits, and the first
         // message in RTR finds that it is the first.
-        if to == State::Sqd {
-            self.send.set_state(to);
-        }
+        let stopped = to == State::Sqd && self.send.exchange_state(State::Rts, to);
         self.awaits_first.store(to == State::Rtr, Relaxed);
         self.change(attr, mask).inspect_err(|_| {
             self.awaits_first.store(awaited, Relaxed);
-            if to == State::Sqd {
-                self.send.set_state(was);
+            // Unless a run has found an error meanwhile.
+            if stopped && self.send.exchange_state(to, State::Rts) {
+                self.wake();
             }
         })?;
         self.recv.set_closed(false);
         self.send.set_state(to);
-        if self.state() == State::Error {
+        if let found @ (State::Error | State::Sqe) = self.state() {
             // A run has found an error meanwhile.
-            self.send.set_state(State::Error);
+            self.send.fail(found);
         }
+        self.draining
+            .store(to == State::Sqd && self.is_draining(), Relaxed);
         self.progress(By::Task);
-        // In ERR the run flushes the receives.
+        // In ERR the run flushes the receives; in SQD it notices that the queue is drained.
         self.wake();
         Ok(())
     }
@@ -233,8 +233,18 @@ impl Qp {
         Ok(())
     }
 
-    /// The state.
-    pub(super) fn state(&self) -> State {
+    /// Whether it is in SQD, and work requests that had begun have not ended. Process context; may
+    /// sleep.
+    pub(super) fn is_draining(&self) -> bool {
+        match self.transport() {
+            Some(Transport::Rc(qp)) => qp.is_draining(),
+            // A datagram has ended when it was sent.
+            _ => false,
+        }
+    }
+
+    /// The state of the QP of `net`. Process context; may sleep.
+    fn state(&self) -> State {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.state(),
             Some(Transport::Ud(qp)) => qp.state(),
@@ -250,8 +260,8 @@ declared! {
         fn(*mut kfabric_verbs_qp, *const kfabric_verbs_qp_attr, u32) -> c_int;
 }
 
-/// The state of a QP, of `enum ib_qp_state`, and whether its send queue is being drained. Process
-/// context; may sleep.
+/// The state of a QP, of `enum ib_qp_state`, and whether its send queue is being drained. Any context:
+/// any user may ask the RDMA subsystem for the state of any QP, and must not keep its owner waiting.
 ///
 /// # Safety
 ///
@@ -263,14 +273,11 @@ unsafe extern "C" fn kfabric_verbs_qp_state(
 ) -> u32 {
     // SAFETY: By the requirement above.
     let qp = unsafe { Qp::borrow(qp) };
-    let is_draining = match qp.transport() {
-        Some(Transport::Rc(qp)) => qp.is_draining(),
-        // A datagram has ended when it was sent.
-        _ => false,
-    };
+    let state = qp.send.state();
+    let is_draining = state == State::Sqd && qp.draining.load(Relaxed);
     // SAFETY: By the requirement above.
     unsafe { draining.write(is_draining) };
-    qp.state() as u32
+    state as u32
 }
 
 /// Changes the state of a QP. Fails as [`Qp::modify`]. Sleeps.

@@ -150,6 +150,8 @@ pub(super) struct Qp {
     /// The address of the peer of a connection. A leaf; process context.
     #[pin]
     peer: SpinLock<Option<IpAddr>>,
+    /// Its send queue is being drained, or was when a run has last ended.
+    pub(super) draining: Atomic<bool>,
     /// Held during a change of the state.
     #[pin]
     pub(super) modifying: Mutex<()>,
@@ -225,6 +227,7 @@ impl Qp {
                 recv,
                 incoming <- new_mutex!(None, "Qp::incoming"),
                 peer <- new_spinlock!(None, "verbs::Qp::peer"),
+                draining: Atomic::new(false),
                 modifying <- new_mutex!((), "verbs::Qp::modifying"),
                 events: Atomic::new(0),
                 awaits_first: Atomic::new(false),
@@ -377,8 +380,10 @@ impl Qp {
                 self.send.fail(State::Error);
             }
             Some(Transport::Ud(qp)) => {
-                qp.fail_send();
+                // In this order: where a change to RTS comes between both, the next datagram fails
+                // again.
                 self.send.fail(State::Sqe);
+                qp.fail_send();
             }
             Some(Transport::Gsi(_)) => self.send.fail(State::Sqe),
             None => {}
@@ -430,8 +435,12 @@ impl Qp {
         }
     }
 
-    /// An entry has this status. An error needs no event then; a flush tells of none. Any context.
+    /// An entry has this status. An error needs no event then; a flush tells of none. A program that
+    /// has polled an error of a connection finds it in ERR. Any context.
     pub(super) fn note_error(&self, status: Status) {
+        if status != Status::Success && matches!(self.transport(), Some(Transport::Rc(_))) {
+            self.send.fail(State::Error);
+        }
         if !matches!(status, Status::Success | Status::Flushed) {
             self.reported.store(true, Relaxed);
         }
@@ -455,7 +464,7 @@ impl Qp {
 
     /// The transport has entered ERR by itself. Process context, no lock held.
     pub(super) fn has_failed(&self) {
-        self.send.set_state(State::Error);
+        self.send.fail(State::Error);
         // Unless the entries of this run report it.
         self.raise(raw::KFABRIC_VERBS_EVENT_QP_FATAL);
     }
@@ -465,6 +474,9 @@ impl Qp {
     pub(super) fn end_run(&self) {
         let context = self.pd().context();
         context.memcg().charge(|| self.progress(By::Run));
+        if self.draining.load(Relaxed) {
+            self.draining.store(self.is_draining(), Relaxed);
+        }
         if self.send.state() == State::Error {
             self.flush_receives();
         }

@@ -40,7 +40,10 @@ use crate::{
         Allowance,
         Budget, //
     },
-    shim::sched::cond_resched, //
+    shim::{
+        memory::kmalloc_array_size,
+        sched::cond_resched, //
+    }, //
 };
 
 /// The most receives of a queue.
@@ -196,9 +199,9 @@ fn room(budget: &Budget, max_wr: u32, max_sge: usize) -> Result<(Places, Allowan
         return Err(EINVAL);
     }
     let max_wr = max_wr as usize;
-    let sges = max_sge.saturating_mul(size_of::<Sge>());
-    let each = size_of::<Slot>().saturating_add(sges);
-    let memory = budget.take_for::<RecvQueue>(max_wr.saturating_mul(each))?;
+    let sges = kmalloc_array_size::<Sge>(max_wr.saturating_mul(max_sge));
+    let bytes = kmalloc_array_size::<Slot>(max_wr).saturating_add(sges);
+    let memory = budget.take_for::<RecvQueue>(bytes)?;
     Ok((Places::new(max_wr, max_sge)?, memory))
 }
 

@@ -51,10 +51,16 @@ use crate::{
         Inline,
         MemRef, //
     },
-    shim::wait::{
-        new_wait_queue,
-        Signals,
-        WaitQueue, //
+    shim::{
+        memory::{
+            kmalloc_array_size,
+            kmalloc_size, //
+        },
+        wait::{
+            new_wait_queue,
+            Signals,
+            WaitQueue, //
+        }, //
     }, //
 };
 
@@ -274,11 +280,11 @@ impl SendQueue {
     /// Bytes of a queue.
     pub(super) fn bytes(max_wr: u32, max_sge: u32, max_inline: u32) -> usize {
         let slots = max_wr.max(1).next_power_of_two() as usize;
-        let sges = size_of::<Sge>().saturating_mul(max_sge as usize);
-        let each = size_of::<Slot>()
-            .saturating_add(sges)
-            .saturating_add(max_inline as usize);
-        slots.saturating_mul(each)
+        let sges = slots.saturating_mul(max_sge as usize);
+        let inline = slots.saturating_mul(max_inline as usize);
+        kmalloc_array_size::<Slot>(slots)
+            .saturating_add(kmalloc_array_size::<Sge>(sges))
+            .saturating_add(kmalloc_size(inline))
     }
 
     /// A queue for `max_wr` work requests, rounded up to a power of two, with `max_sge` SGEs or
@@ -543,12 +549,28 @@ impl SendQueue {
         self.ring.lock().state
     }
 
-    /// The QP has gone to an error state, where it was in RTR or beyond. Any context.
+    /// The QP has gone to an error state: to SQE from a state in which it sends or may send, or to
+    /// ERR from any but RESET. Any context.
     pub(super) fn fail(&self, state: State) {
         let mut ring = self.ring.lock();
-        if matches!(ring.state, State::Rtr | State::Rts | State::Sqd) {
+        let may = match state {
+            State::Sqe => matches!(ring.state, State::Rtr | State::Rts | State::Sqd),
+            _ => ring.state != State::Reset,
+        };
+        if may {
             ring.state = state;
         }
+    }
+
+    /// Changes the state from `from` to `to`, neither of them RESET. Returns whether it was `from`.
+    /// Any context.
+    pub(super) fn exchange_state(&self, from: State, to: State) -> bool {
+        let mut ring = self.ring.lock();
+        let is_from = ring.state == from;
+        if is_from {
+            ring.state = to;
+        }
+        is_from
     }
 
     /// The state of the QP has changed. In RESET the ring is emptied. Any context.

@@ -4,11 +4,14 @@
 //!
 //! A datagram takes the oldest receive. The receive gets 40 bytes in place of a GRH first, then the
 //! payload. A datagram without a receive is dropped. One that does not fit, or for whose receive the
-//! memory is not accessible, ends the receive in error; the QP goes on.
+//! memory is not accessible, ends the receive in error; the QP goes on. QP 1 takes whole MADs only.
 
 use core::net::IpAddr;
 
-use kfi_roce::rc::Status;
+use kfi_roce::{
+    cm::MAD_LEN,
+    rc::Status, //
+};
 
 use super::{
     cq::Opcode,
@@ -31,8 +34,15 @@ impl Consumer for Qp {
     fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat> {
         let is_gsi = matches!(self.transport(), Some(Transport::Gsi(_)));
         // A QP of `net` has checked its state.
-        if is_gsi && !self.send.state().executes() {
-            return Err(Stat::DropState);
+        if is_gsi {
+            if !self.send.state().executes() {
+                return Err(Stat::DropState);
+            }
+            // `ib_mad` takes each datagram for a whole MAD, and never posts a receive again that has
+            // ended in error.
+            if datagram.payload().len() != MAD_LEN {
+                return Err(Stat::DropTooLong);
+            }
         }
         let (recv, pd) = self.next_receive().ok_or(Stat::DropNoReceive)?;
         let grh = datagram.grh();

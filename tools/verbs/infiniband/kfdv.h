@@ -298,10 +298,10 @@ int kfdv_read_err_comp_cntr(struct ibv_comp_cntr *comp_cntr, uint64_t *value);
  * Context: any thread; makes a system call.
  * Return: 0, or after an error, with which nothing is attached:
  *
- * * EINVAL: no operation, or one that is not known; the QP is in another state
- * * EBUSY: an operation of the QP has a counter
- * * EOPNOTSUPP: an operation that a QP of its type does not have; a comp_mask; a counter
+ * * EINVAL: no operation, or one that is not known; the QP is in another state; a counter
  *   of another context
+ * * EBUSY: an operation of the QP has a counter
+ * * EOPNOTSUPP: an operation that a QP of its type does not have; a comp_mask
  * * ENOMEM: the user's limit of memory would be exceeded; no memory
  */
 int kfdv_qp_attach_comp_cntr(struct ibv_qp *qp,
