@@ -186,6 +186,37 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_not_lost_in_a_change_of_the_state() -> Result {
+        let queue = queue()?;
+        // SQD, which the QP refuses then; an error comes meanwhile, or none.
+        ensure!(queue.exchange_state(State::Rts, State::Sqd));
+        ensure!(queue.exchange_state(State::Sqd, State::Rts));
+        ensure!(queue.exchange_state(State::Rts, State::Sqd));
+        queue.fail(State::Error);
+        ensure!(!queue.exchange_state(State::Sqd, State::Rts));
+        ensure!(queue.state() == State::Error);
+        // An error of the transport while the QP is being reset.
+        queue.set_state(State::Reset);
+        queue.fail(State::Error);
+        ensure!(queue.state() == State::Reset);
+        for (was, sqe, error) in [
+            (State::Init, State::Init, State::Error),
+            (State::Rtr, State::Sqe, State::Error),
+            (State::Rts, State::Sqe, State::Error),
+            (State::Sqd, State::Sqe, State::Error),
+            (State::Sqe, State::Sqe, State::Error),
+            (State::Error, State::Error, State::Error),
+        ] {
+            queue.set_state(was);
+            queue.fail(State::Sqe);
+            ensure!(queue.state() == sqe);
+            queue.fail(State::Error);
+            ensure!(queue.state() == error);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn a_failed_work_request_waits_until_it_is_the_head() -> Result {
         let queue = queue()?;
         for id in 0..3 {

@@ -54,7 +54,7 @@ nfs_unmounted() { program umount $mounted; }
 here=/peers$mounted
 
 nfs_written() {
-	dd if=/dev/urandom of=/tmp/random bs=1M count=16 2>/dev/null
+	dd if=/dev/urandom of=/tmp/random bs=1M count=$((2 * mib)) 2>/dev/null
 	dd if=/tmp/random of=$here/large bs=1M conv=fsync && cmp /tmp/random $exported/large
 }
 
@@ -85,11 +85,11 @@ nfs_names() {
 nfs_writers() {
 	local i
 	for i in 1 2 3 4; do
-		dd if=/tmp/random of=$here/writer-$i bs=64k skip=$((i * 16)) count=32 conv=fsync 2>/dev/null &
+		dd if=/tmp/random of=$here/writer-$i bs=64k skip=$((i * 2 * mib)) count=$((4 * mib)) conv=fsync 2>/dev/null &
 	done
 	wait
 	for i in 1 2 3 4; do
-		dd if=/tmp/random bs=64k skip=$((i * 16)) count=32 2>/dev/null | cmp - $exported/writer-$i || return
+		dd if=/tmp/random bs=64k skip=$((i * 2 * mib)) count=$((4 * mib)) 2>/dev/null | cmp - $exported/writer-$i || return
 	done
 }
 

@@ -16,7 +16,7 @@ ready() {
 
 # big: random bytes, and what is read of them.
 big() {
-	dd if=/dev/urandom of=/tmp/random bs=1M count=8 2>/dev/null
+	dd if=/dev/urandom of=/tmp/random bs=1M count=$mib 2>/dev/null
 	dd if=/tmp/random of="$(disk)" bs=1M oflag=direct && read_back
 }
 

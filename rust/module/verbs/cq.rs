@@ -27,7 +27,6 @@
 
 use core::{
     mem::{
-        size_of,
         swap,
         take, //
     },

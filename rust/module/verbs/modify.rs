@@ -244,7 +244,7 @@ impl Qp {
     }
 
     /// The state of the QP of `net`. Process context; may sleep.
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.state(),
             Some(Transport::Ud(qp)) => qp.state(),

@@ -10,10 +10,7 @@
 //! `resizing` (a mutex) is taken before `ring`. No other lock is taken under `ring`, which is taken
 //! in any context but NMIs.
 
-use core::mem::{
-    size_of,
-    swap, //
-};
+use core::mem::swap;
 
 use kernel::{
     new_mutex,
