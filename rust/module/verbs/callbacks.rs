@@ -43,8 +43,8 @@ impl Callbacks {
     ///
     /// # Safety
     ///
-    /// They may be called with the cookie of each object of the device, until the object's handle is
-    /// ended.
+    /// They may be called with the cookie of each object of the device, until the object's handle
+    /// is ended.
     pub(super) unsafe fn new(functions: &'static kfabric_verbs_callbacks) -> Self {
         // INVARIANT: By the requirement above.
         Self(functions)

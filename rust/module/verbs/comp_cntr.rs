@@ -2,8 +2,8 @@
 
 //! Completion counters of a program, and the set of them that a QP counts with.
 //!
-//! The counters are those of the provider ([`comp_cntr`](crate::provider::comp_cntr)), in the domain
-//! of the context. `kfi_core::comp_cntr` defines what counts. A QP counts:
+//! The counters are those of the provider ([`comp_cntr`](crate::provider::comp_cntr)), in the
+//! domain of the context. `kfi_core::comp_cntr` defines what counts. A QP counts:
 //!
 //! - a work request when it leaves the send queue, with the bytes that it was posted with, before
 //!   its entry is added to the CQ, if it has one;
@@ -14,8 +14,8 @@
 //! A work request that a change to RESET, or the end of the QP, removes has no result and is not
 //! counted. A QP without counters has no set.
 //!
-//! Counting takes the locks of the counter, in process context. No spin lock is held that interrupts
-//! take.
+//! Counting takes the locks of the counter, in process context. No spin lock is held that
+//! interrupts take.
 
 use kernel::{
     prelude::*,
@@ -266,8 +266,8 @@ impl Qp {
         }
     }
 
-    /// Counts an operation of `len` bytes that has ended, if it has a counter. Process context, also
-    /// with bottom halves disabled; no spin lock held that interrupts take. Does not sleep.
+    /// Counts an operation of `len` bytes that has ended, if it has a counter. Process context,
+    /// also with bottom halves disabled; no spin lock held that interrupts take. Does not sleep.
     #[inline]
     pub(super) fn count(&self, op: CompCntrOps, status: Status, len: u32) {
         if let Some(attached) = self.cntrs.as_ref() {

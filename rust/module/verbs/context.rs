@@ -10,8 +10,8 @@
 //! The objects of kernel callers are below a context of the device. They belong to the user who
 //! added the device, and are charged to that user's account for kernel consumers.
 //!
-//! Counters are objects of the provider. They belong to a domain, which a context gets with its first
-//! counter and which ends with it.
+//! Counters are objects of the provider. They belong to a domain, which a context gets with its
+//! first counter and which ends with it.
 //!
 //! All functions need process context and may sleep.
 
@@ -179,8 +179,8 @@ impl Context {
         drop(counting);
     }
 
-    /// The domain of its counters, and their identity. Fails with `ENODEV` if the interface has gone,
-    /// `ENOMEM`.
+    /// The domain of its counters, and their identity. Fails with `ENODEV` if the interface has
+    /// gone, `ENOMEM`.
     pub(super) fn domain(&self) -> Result<(Arc<Domain>, Ident)> {
         let mut counting = self.counting.lock();
         let counting = match &mut *counting {

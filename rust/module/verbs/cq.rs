@@ -265,8 +265,8 @@ impl Cq {
     /// Removes the entries of a QP that pushes none any more. Process context, sleeps.
     ///
     /// Of a program, only if no more than [`FORGET`] entries wait: a user who ends thousands of QPs
-    /// would look at hundreds of thousands of entries for each. Nothing refers to the QP by an entry
-    /// of a program.
+    /// would look at hundreds of thousands of entries for each. Nothing refers to the QP by an
+    /// entry of a program.
     pub(super) fn forget(&self, qp: Cookie) {
         let _resizing = self.resizing.lock();
         let of_program = self.budget.principal().kind() == OwnerKind::Program;
@@ -294,8 +294,8 @@ impl Cq {
         })
     }
 
-    /// Gives the CQ that memory, in place of its own. Entries that wait stay. Fails with `EINVAL` if
-    /// more wait than it was asked for; nothing has changed then. Process context, sleeps.
+    /// Gives the CQ that memory, in place of its own. Entries that wait stay. Fails with `EINVAL`
+    /// if more wait than it was asked for; nothing has changed then. Process context, sleeps.
     pub(super) fn resize_to(&self, mut other: OtherSize) -> Result {
         let mut resizing = self.resizing.lock();
         let mut copied = 0;
@@ -323,7 +323,8 @@ impl Cq {
     }
 }
 
-/// Memory for another number of entries, which the CQ does not have yet. Dropped in process context.
+/// Memory for another number of entries, which the CQ does not have yet. Dropped in process
+/// context.
 pub(super) struct OtherSize {
     /// The number that was asked for.
     entries: u32,
@@ -390,8 +391,8 @@ unsafe extern "C" fn kfabric_verbs_cq_map(
     unsafe { map.write(cq.memory()) };
 }
 
-/// Memory for another number of entries of a CQ, for [`kfabric_verbs_cq_resize`]. Stores what a program
-/// will map of it: zeros for a CQ that is polled. Fails as [`Cq::other_size`]. Sleeps.
+/// Memory for another number of entries of a CQ, for [`kfabric_verbs_cq_resize`]. Stores what a
+/// program will map of it: zeros for a CQ that is polled. Fails as [`Cq::other_size`]. Sleeps.
 ///
 /// # Safety
 ///

@@ -3,8 +3,8 @@
 //! The entries of a CQ in memory that its program maps and reads without a call.
 //!
 //! The layout is that of `include/uapi/rdma/kfabric-abi.h`: the words of
-//! [`kfi_core::ring`](kfi_core::ring), then the entries. The module writes entries and the tail. The
-//! program writes the head, which is accepted only between the last one and the tail, and may
+//! [`kfi_core::ring`](kfi_core::ring), then the entries. The module writes entries and the tail.
+//! The program writes the head, which is accepted only between the last one and the tail, and may
 //! overwrite the entries, which the module never acts on.
 //!
 //! The functions do not sleep, but for [`MappedRing::new`]; the caller holds the lock of the CQ.

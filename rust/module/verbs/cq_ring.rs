@@ -7,12 +7,12 @@
 //!
 //! # Positions
 //!
-//! A private ring counts all entries that ever came. The number of an entry is its position, which it
-//! keeps when the ring gets another size. Its place is the remainder by the size. So a resize copies
-//! entries piece by piece, and an interrupt never waits for the copy of all.
+//! A private ring counts all entries that ever came. The number of an entry is its position, which
+//! it keeps when the ring gets another size. Its place is the remainder by the size. So a resize
+//! copies entries piece by piece, and an interrupt never waits for the copy of all.
 //!
-//! [`PrivateRing::forget_piece`] removes entries from the middle, piece by piece, too. It moves those that
-//! stay towards the head. The places between these and the rest are the gap.
+//! [`PrivateRing::forget_piece`] removes entries from the middle, piece by piece, too. It moves
+//! those that stay towards the head. The places between these and the rest are the gap.
 //!
 //! The functions do not sleep; the caller holds the lock of the CQ.
 
@@ -236,7 +236,8 @@ impl Ring {
     }
 
     /// Copies the next piece from position `from` on to another ring of the same kind. Returns
-    /// whether it was the last piece. Fails with `EINVAL` if more entries wait than have room there.
+    /// whether it was the last piece. Fails with `EINVAL` if more entries wait than have room
+    /// there.
     pub(super) fn copy_piece(&mut self, from: &mut u64, to: &mut Entries) -> Result<bool> {
         match (&mut self.entries, to) {
             (Entries::Private(ring), Entries::Private(to)) => ring.copy_piece(from, to),

@@ -61,7 +61,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// - `EEXIST`: the interface has a device; or it has no link, and another link is called `name`.
+    /// - `EEXIST`: the interface has a device; or it has no link, and another link is called
+    ///   `name`.
     /// - `ENOMEM`.
     /// - Those of [`net::add`] if the interface has no link.
     pub(super) fn add(

@@ -182,8 +182,8 @@ impl FastMr {
         core::mem::replace(&mut staging.next, other)
     }
 
-    /// Puts a list back. Its pages can be registered again, as with other devices, unless the caller
-    /// has mapped others since then, or has tried to.
+    /// Puts a list back. Its pages can be registered again, as with other devices, unless the
+    /// caller has mapped others since then, or has tried to.
     fn put(&self, list: PageList) {
         let mut staging = self.staging.lock();
         if staging.last == Last::Granted {

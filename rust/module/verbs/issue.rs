@@ -3,12 +3,12 @@
 //! From the send queue to the QP: work requests are issued, and leave the queue when they are done.
 //!
 //! A program's post issues in the posting task. A kernel caller may post where it must not sleep,
-//! so its post wakes the QP, and the run of the QP issues. Both do the same ([`Qp::progress`]): they
-//! issue what waits, then reap what is done.
+//! so its post wakes the QP, and the run of the QP issues. Both do the same ([`Qp::progress`]):
+//! they issue what waits, then reap what is done.
 //!
 //! Memory is registered in the order of the posts, without waiting for what was posted before. An
-//! invalidation waits until it is the head of the queue, because work requests before it may use the
-//! memory.
+//! invalidation waits until it is the head of the queue, because work requests before it may use
+//! the memory.
 //!
 //! The memory of a work request is found when it is issued, by the keys that are valid then. A work
 //! request whose memory is not accessible, or which cannot be executed, fails when all before it
@@ -102,8 +102,8 @@ impl Qp {
         }
     }
 
-    /// Sends what was issued. The stack is deep below this: the packets may be processed by a peer's
-    /// QP in this task.
+    /// Sends what was issued. The stack is deep below this: the packets may be processed by a
+    /// peer's QP in this task.
     fn push(&self, by: By) {
         if let Some(Transport::Rc(qp)) = self.transport() {
             match by {
@@ -218,8 +218,8 @@ impl Qp {
                 },
                 Some(transport @ (Transport::Ud(_) | Transport::Gsi(_))),
             ) => {
-                // QP 1 serves all users: one of them must not make it fail, by the address of a peer
-                // or for want of memory. Its datagram is lost, and sent again.
+                // QP 1 serves all users: one of them must not make it fail, by the address of a
+                // peer or for want of memory. Its datagram is lost, and sent again.
                 let failed = |status| match transport {
                     Transport::Gsi(_) => Issued::Done(Status::Success),
                     _ => Issued::Failed(status),

@@ -8,7 +8,8 @@
 //! region are the same. A key of another PD is unknown, so nothing else checks the PD.
 //!
 //! A peer's access enters the region ([`Access`]), and the end of the region waits for it. A work
-//! request that names its own memory only takes a reference to the memory (see [`sge`](super::sge)).
+//! request that names its own memory only takes a reference to the memory (see
+//! [`sge`](super::sge)).
 //!
 //! # Locks
 //!
@@ -179,7 +180,8 @@ pub(super) fn key(number: u32, low: u32) -> u32 {
     number << LOW_BITS | (low & ((1 << LOW_BITS) - 1))
 }
 
-/// A peer's access to memory of a region, until it is dropped. The end of the region waits for that.
+/// A peer's access to memory of a region, until it is dropped. The end of the region waits for
+/// that.
 ///
 /// It is dropped in process context, also with bottom halves disabled, and does not sleep then.
 pub(super) struct Access {

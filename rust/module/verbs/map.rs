@@ -2,10 +2,10 @@
 
 //! Memory that programs map with the file of a device.
 //!
-//! mmap(2) selects an object by its offset. The offsets of a context are numbers of a table, so they
-//! say nothing about addresses, and none is given twice: an offset of an object that has ended maps
-//! nothing. An object with memory to map has an entry ([`Mapped`]) as long as it lives. The pages
-//! stay as long as they are mapped.
+//! mmap(2) selects an object by its offset. The offsets of a context are numbers of a table, so
+//! they say nothing about addresses, and none is given twice: an offset of an object that has ended
+//! maps nothing. An object with memory to map has an entry ([`Mapped`]) as long as it lives. The
+//! pages stay as long as they are mapped.
 //!
 //! A mapping outlives its object, the device, and `kfabric_ib.ko`. It keeps `kfabric.ko` loaded
 //! ([`SharedPages::map_with_file`]).
@@ -118,8 +118,8 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Enters the pages of an object, which the program may map so. Fails with `ENOMEM`, also if the
-    /// user has no more memory of the kernel (`user_memory`). Sleeps.
+    /// Enters the pages of an object, which the program may map so. Fails with `ENOMEM`, also if
+    /// the user has no more memory of the kernel (`user_memory`). Sleeps.
     pub(super) fn new(
         context: &Arc<Context>,
         pages: Arc<SharedPages>,

@@ -71,8 +71,8 @@ fn state_of(number: u32) -> Result<State> {
         .ok_or(EINVAL)
 }
 
-/// The operations that the peer may use. The right to write locally belongs to regions; programs give
-/// it to QPs, too. Fails with `EINVAL` for a right that no QP has.
+/// The operations that the peer may use. The right to write locally belongs to regions; programs
+/// give it to QPs, too. Fails with `EINVAL` for a right that no QP has.
 fn access_of(bits: u32) -> Result<Access> {
     const ALL: u32 = raw::KFABRIC_VERBS_LOCAL_WRITE
         | raw::KFABRIC_VERBS_REMOTE_WRITE

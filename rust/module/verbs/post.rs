@@ -60,8 +60,8 @@ const FLAGS: u32 = raw::KFABRIC_VERBS_SEND_FENCE
 const ATOMIC_LEN: u32 = 8;
 
 impl Qp {
-    /// An operation on a region, if it is one. Kernel callers have these with connections: fails with
-    /// `EINVAL` for others, and for rights that no region has.
+    /// An operation on a region, if it is one. Kernel callers have these with connections: fails
+    /// with `EINVAL` for others, and for rights that no region has.
     fn region_op(&self, send: &kfabric_verbs_send) -> Result<Option<SendOp>> {
         let op = match send.opcode {
             raw::KFABRIC_VERBS_WR_REG_MR => SendOp::Register {
@@ -232,8 +232,8 @@ impl Qp {
         }
     }
 
-    /// Posts a receive. Fails with `EINVAL` for more SGEs than the QP has, with an SRQ, or in RESET;
-    /// `ENOMEM` if the queue is full. Any context.
+    /// Posts a receive. Fails with `EINVAL` for more SGEs than the QP has, with an SRQ, or in
+    /// RESET; `ENOMEM` if the queue is full. Any context.
     fn post_recv(&self, wr_id: u64, sges: &[Sge]) -> Result {
         let state = self.send.state();
         if self.srq().is_some() || state == State::Reset {

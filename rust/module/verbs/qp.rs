@@ -2,9 +2,9 @@
 
 //! QP: a queue pair of a PD, with its send queue, its receives and its CQs.
 //!
-//! The transport is a QP of [`net`](crate::net): a reliable connection or datagrams. It calls the QP
-//! here for what arrives ([`rc`](super::rc), [`ud`](super::ud)), and at the end of each of its runs,
-//! which [issues](super::issue) posted work requests and flushes receives.
+//! The transport is a QP of [`net`](crate::net): a reliable connection or datagrams. It calls the
+//! QP here for what arrives ([`rc`](super::rc), [`ud`](super::ud)), and at the end of each of its
+//! runs, which [issues](super::issue) posted work requests and flushes receives.
 //!
 //! Events are noted where they arise, and reported at the end of the run, without a lock.
 //!
@@ -352,8 +352,8 @@ impl Qp {
         self.paths.as_deref().ok_or(EINVAL)
     }
 
-    /// The flows that count its packets. Fails with `EINVAL` for a connection, and for a QP of kernel
-    /// callers. Any context.
+    /// The flows that count its packets. Fails with `EINVAL` for a connection, and for a QP of
+    /// kernel callers. Any context.
     pub(super) fn flows(&self) -> Result<&Arc<FlowTable>> {
         self.flows.as_ref().ok_or(EINVAL)
     }

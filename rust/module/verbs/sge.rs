@@ -102,8 +102,8 @@ impl Parts {
         self.len
     }
 
-    /// Copies a payload to the memory from byte `at` on, as far as there is room. Returns the number
-    /// of bytes. Process context, also with bottom halves disabled; does not sleep.
+    /// Copies a payload to the memory from byte `at` on, as far as there is room. Returns the
+    /// number of bytes. Process context, also with bottom halves disabled; does not sleep.
     pub(super) fn place(&self, at: usize, payload: &Payload<'_>) -> usize {
         self.copy(at, payload.len(), |part, at, from, to| {
             payload.part(from..to).place(part, at)
@@ -118,8 +118,8 @@ impl Parts {
         })
     }
 
-    /// Copies `len` bytes to the memory from byte `at` on. `put` copies the bytes from one number to
-    /// another to a part, from a byte of it on, and returns how many it has copied.
+    /// Copies `len` bytes to the memory from byte `at` on. `put` copies the bytes from one number
+    /// to another to a part, from a byte of it on, and returns how many it has copied.
     fn copy(
         &self,
         mut at: usize,
