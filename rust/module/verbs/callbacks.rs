@@ -61,7 +61,7 @@ impl Callbacks {
     /// The CQ with this cookie was full when an entry came. Any context; no spin lock held.
     pub(super) fn cq_error(self, cq: Cookie) {
         if let Some(cq_error) = self.0.cq_error {
-            // SAFETY: As above.
+            // SAFETY: By the type invariants; the CQ calls this, so its handle is not ended.
             unsafe { cq_error(cq.address()) };
         }
     }

@@ -109,7 +109,8 @@ impl Drop for Counting {
     }
 }
 
-/// The identifier of objects of this front end for the provider: no handle of another one.
+/// What the provider gets as the handle of an object of this front end. No object of another front
+/// end has it.
 const NO_HANDLE: u64 = u64::MAX;
 
 /// What the objects of a program on a device belong to, or those of its kernel callers.
@@ -228,7 +229,7 @@ impl Context {
         self.callbacks
     }
 
-    /// What its objects are charged with. Any context.
+    /// The budget to which its objects are charged. Any context.
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
     }

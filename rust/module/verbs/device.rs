@@ -106,7 +106,7 @@ impl Device {
     }
 }
 
-/// The first bytes of a text, and the NULs behind it, as an array. `None` if the text is too long.
+/// A text as an array, padded with NULs. `None` if the text is too long.
 ///
 /// # Safety
 ///

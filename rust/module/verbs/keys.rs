@@ -96,7 +96,7 @@ impl Rights {
         self.0 & remote.0 != 0
     }
 
-    /// Both.
+    /// These rights and `other`.
     pub(super) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -185,7 +185,7 @@ pub(super) fn key(number: u32, low: u32) -> u32 {
 ///
 /// It is dropped in process context, also with bottom halves disabled, and does not sleep then.
 pub(super) struct Access {
-    // Dropped before `inside`, so that the region has another reference to the memory.
+    // Dropped before `_inside`, so that the region has another reference to the memory.
     memory: MemRef,
     _inside: Inside<Mr>,
 }

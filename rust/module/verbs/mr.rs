@@ -277,7 +277,7 @@ impl OwnedMr {
     /// As [`user`](Self::user) without `EFAULT` and `EINTR`, and
     ///
     /// - `EBADF`: the descriptor is not open.
-    /// - `EINVAL`: it is none of a DMA-BUF, or the range is outside the DMA-BUF.
+    /// - `EINVAL`: the descriptor is not that of a DMA-BUF, or the range is outside the DMA-BUF.
     /// - `EACCES`: the DMA-BUF may not be written.
     /// - `EOPNOTSUPP`: its exporter does not map it for the CPU.
     /// - The error of the exporter.

@@ -38,8 +38,8 @@ use crate::{
     net::Stat, //
 };
 
-/// Bytes of an address handle, which is memory of the RDMA subsystem, with those of its number
-/// there.
+/// Bytes that are charged for an address handle and its number, which are memory of the RDMA
+/// subsystem.
 const AH_BYTES: u64 = 512;
 
 /// A PD.
@@ -136,8 +136,9 @@ impl Pd {
         region.invalidate(key)
     }
 
-    /// The same for a peer. See [`Mr::invalidate_by_peer`](super::mr::Mr::invalidate_by_peer).
-    /// Process context, in a run for the user of the PD; sleeps.
+    /// Ends what the region of `key` grants, for a peer. See
+    /// [`Mr::invalidate_by_peer`](super::mr::Mr::invalidate_by_peer). Process context, in a run for
+    /// the user of the PD; sleeps.
     pub(super) fn invalidate_by_peer(&self, key: u32) -> Result<(), BadKey> {
         let region = self.keys.find(key);
         region
@@ -157,7 +158,7 @@ declared! {
     kfabric_verbs_pd_uncharge_ah: fn(*mut kfabric_verbs_pd);
 }
 
-/// A PD of a program, or without a context of the kernel callers of the device. Fails as
+/// A PD of a program or, if the context is null, of the device's kernel callers. Fails as
 /// [`Pd::new`]. Sleeps.
 ///
 /// # Safety
@@ -203,7 +204,7 @@ unsafe extern "C" fn kfabric_verbs_pd_charge_ah(pd: *mut kfabric_verbs_pd) -> c_
     code(pd.context.budget().charge(AH_BYTES))
 }
 
-/// Returns that charge. Any context.
+/// Returns the charge for an address handle. Any context.
 ///
 /// # Safety
 ///

@@ -365,7 +365,9 @@ impl SendQueue {
         if let Some(slot) = ring.slots.get_mut(index) {
             *slot = Slot {
                 request: *request,
+                // CAST: At most `MAX_SGE`.
                 sges: sges.len() as u8,
+                // CAST: At most `MAX_INLINE`.
                 inline: bytes.len() as u16,
                 status: None,
             };
@@ -543,7 +545,7 @@ impl SendQueue {
         self.ring.lock().state
     }
 
-    /// The QP has gone to an error state, where it was in RTR or beyond. Any context.
+    /// The QP has gone to an error state. Stores it if the state was RTR, RTS or SQD. Any context.
     pub(super) fn fail(&self, state: State) {
         let mut ring = self.ring.lock();
         if matches!(ring.state, State::Rtr | State::Rts | State::Sqd) {

@@ -3,8 +3,8 @@
 //! Datagrams that arrive at a QP.
 //!
 //! A datagram takes the oldest receive. The receive gets 40 bytes in place of a GRH first, then the
-//! payload. A datagram without a receive is dropped. One that does not fit, or for whose receive
-//! the memory is not accessible, ends the receive in error; the QP goes on.
+//! payload. A datagram without a receive is dropped. A datagram that does not fit ends its receive
+//! in error, and so does a receive whose memory is not accessible; the QP goes on.
 
 use core::net::IpAddr;
 
