@@ -27,10 +27,10 @@ static_assert(KFABRIC_VERBS_CNTR_REMOTE_RDMA_WRITE ==
 	      (int)IB_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE);
 
 /**
- * kfib_query_comp_cntr_caps - what can be counted
+ * kfib_query_comp_cntr_caps - report what can be counted
  * @ibdev: the device
- * @caps: out
- * @attrs: of the call; NULL for a list of resources
+ * @caps: out: the capabilities
+ * @attrs: the call; NULL for a list of resources
  *
  * Context: any.
  * Return: 0.
@@ -75,7 +75,7 @@ static int kfib_word(struct uverbs_attr_bundle *attrs, u16 attr,
 	return 0;
 }
 
-/* The memory of both values, if the program has brought it. */
+/* The memory of both values, if the program provides it. */
 static int kfib_words(struct uverbs_attr_bundle *attrs,
 		      struct kfabric_verbs_word *words, bool *given)
 {
@@ -99,13 +99,14 @@ static int kfib_words(struct uverbs_attr_bundle *attrs,
 }
 
 /**
- * kfib_create_comp_cntr - make a completion counter
+ * kfib_create_comp_cntr - create a completion counter
  * @ibcc: the counter
- * @attrs: of the call, which are optional
+ * @attrs: the attributes of the call, all optional
  *
  * Context: process.
- * Return: 0; -EINVAL for an unknown unit and for memory that cannot be meant;
- * the errors of kfabric_verbs_comp_cntr_create().
+ * Return: 0; -EINVAL for an unknown unit, for one buffer without the other, and
+ * for a buffer that is not one word; the errors of
+ * kfabric_verbs_comp_cntr_create().
  */
 int kfib_create_comp_cntr(struct ib_comp_cntr *ibcc,
 			  struct uverbs_attr_bundle *attrs)
@@ -147,7 +148,7 @@ int kfib_create_comp_cntr(struct ib_comp_cntr *ibcc,
 }
 
 /**
- * kfib_destroy_comp_cntr - end a completion counter
+ * kfib_destroy_comp_cntr - destroy a completion counter
  * @ibcc: the counter, which the core has found to be in no use
  *
  * Context: process.
@@ -163,7 +164,7 @@ int kfib_destroy_comp_cntr(struct ib_comp_cntr *ibcc)
  * @ibcc: the counter
  * @entry: the completion count or the error count
  * @op: set or add
- * @value: what
+ * @value: the new value, or what to add
  *
  * Context: process.
  * Return: 0; -EINVAL for an unknown entry or change, and for a value that is
@@ -181,7 +182,7 @@ int kfib_modify_comp_cntr(struct ib_comp_cntr *ibcc,
  * kfib_read_comp_cntr - read an entry
  * @ibcc: the counter
  * @entry: the completion count or the error count
- * @value: out: what it is now
+ * @value: out: the current value
  *
  * Context: any.
  * Return: 0; -EINVAL for an unknown entry.

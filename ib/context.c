@@ -10,10 +10,11 @@
 #include "kfabric_ib.h"
 
 /*
- * The core has put the task into the resource of a new context. If there is no
- * context in the end, UVERBS_METHOD_GET_CONTEXT of Linux 7.3 forgets the reference
- * to the task, which any program could repeat. Without a task in it, the resource
- * can be released, too, as the older command does.
+ * The core has put the task into the resource of a new context. If the context
+ * is not made, UVERBS_METHOD_GET_CONTEXT of Linux 7.3 leaks the reference to
+ * the task, as often as a program repeats the call. This function puts the
+ * reference, and removes the task from the resource, which the older command
+ * can release without it.
  */
 static int kfib_no_ucontext(struct ib_ucontext *ibucontext, int error)
 {
@@ -27,7 +28,7 @@ static int kfib_no_ucontext(struct ib_ucontext *ibucontext, int error)
 }
 
 /**
- * kfib_alloc_ucontext - a program opens a device
+ * kfib_alloc_ucontext - make the context of a program that opens a device
  * @ibucontext: its context
  * @udata: no driver data
  *
@@ -51,7 +52,7 @@ int kfib_alloc_ucontext(struct ib_ucontext *ibucontext, struct ib_udata *udata)
 }
 
 /**
- * kfib_query_ucontext - a program asks for the context that its file has already
+ * kfib_query_ucontext - answer a query for the context of a file
  * @ibucontext: the context
  * @attrs: the program's call
  *
@@ -67,7 +68,7 @@ int kfib_query_ucontext(struct ib_ucontext *ibucontext,
 }
 
 /**
- * kfib_dealloc_ucontext - the program has closed it, and has no objects
+ * kfib_dealloc_ucontext - free the context of a program, which has no objects
  * @ibucontext: its context
  *
  * Context: process.
@@ -78,7 +79,7 @@ void kfib_dealloc_ucontext(struct ib_ucontext *ibucontext)
 }
 
 /**
- * kfib_disassociate_ucontext - the device goes while a program has it open
+ * kfib_disassociate_ucontext - let a device go while a program has it open
  * @ibucontext: the program's context
  *
  * The core ends the objects of the program. It requires this function to remove
@@ -92,11 +93,11 @@ void kfib_disassociate_ucontext(struct ib_ucontext *ibucontext)
 }
 
 /**
- * kfib_context_of - the context of the program of a call
+ * kfib_context_of - find the context of the program that makes a call
  * @udata: of the call; NULL for a kernel caller
  *
  * Context: any.
- * Return: it; NULL for a kernel caller.
+ * Return: the context; NULL for a kernel caller.
  */
 struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata)
 {
@@ -109,7 +110,7 @@ struct kfabric_verbs_context *kfib_context_of(struct ib_udata *udata)
 
 /**
  * kfib_mmap - map memory of an object
- * @ibucontext: of the program
+ * @ibucontext: the context of the program
  * @vma: the mapping, whose offset selects the object
  *
  * The mapping has a file of kfabric.ko afterwards, and does not refer to this
@@ -124,7 +125,7 @@ int kfib_mmap(struct ib_ucontext *ibucontext, struct vm_area_struct *vma)
 }
 
 /**
- * kfib_alloc_pd - makes a PD
+ * kfib_alloc_pd - allocate a PD
  * @ibpd: the PD
  * @udata: no driver data; NULL for a kernel caller
  *
@@ -148,12 +149,12 @@ int kfib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 }
 
 /**
- * kfib_dealloc_pd - ends a PD, which has no objects
+ * kfib_dealloc_pd - deallocate a PD, which has no objects
  * @ibpd: the PD
  * @udata: no driver data
  *
  * Context: process.
- * Return: 0
+ * Return: 0.
  */
 int kfib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 {

@@ -14,7 +14,7 @@ static_assert(KFABRIC_IB_COUNTER_PACKETS == (int)IB_COUNTER_PACKETS);
 static_assert(KFABRIC_IB_COUNTER_BYTES == (int)IB_COUNTER_BYTES);
 
 /**
- * kfib_create_counters - make counters
+ * kfib_create_counters - create counters
  * @ibcounters: the counters
  * @attrs: of the call
  *
@@ -36,7 +36,7 @@ int kfib_create_counters(struct ib_counters *ibcounters,
 }
 
 /**
- * kfib_destroy_counters - end counters
+ * kfib_destroy_counters - destroy counters
  * @ibcounters: the counters, which the core has found to be in no use
  *
  * Context: process.
@@ -50,8 +50,8 @@ int kfib_destroy_counters(struct ib_counters *ibcounters)
 /**
  * kfib_read_counters - read the first counters
  * @ibcounters: the counters
- * @attr: how many, and out: their values. The values are always the present
- *        ones, also if older ones would do
+ * @attr: how many, and out: their values. The values are always the current
+ *        ones, even if the program accepts cached ones
  * @attrs: of the call
  *
  * Context: process.
@@ -67,8 +67,8 @@ int kfib_read_counters(struct ib_counters *ibcounters,
 }
 
 /*
- * Attaches a point to a live flow. The use of the counters ends with the flow;
- * the core counts only that of a static flow.
+ * Attaches a point to a live flow, which uses the counters until it ends. The
+ * core counts that use for static points only, so this function counts it.
  */
 static int kfib_attach_to_flow(struct kfib_flow *flow,
 			       struct ib_counters *ibcounters, u32 description,

@@ -11,8 +11,10 @@
 /* Entries that are taken from kfabric.ko in one call. */
 #define KFIB_POLL	16
 
-#define KFIB_SAME(name)	static_assert(KFABRIC_VERBS_WC_##name == IB_WC_##name)
-#define KFIB_SAME_OP(name)	static_assert(KFABRIC_VERBS_OP_##name == IB_WC_##name)
+#define KFIB_SAME(name) \
+	static_assert(KFABRIC_VERBS_WC_##name == IB_WC_##name)
+#define KFIB_SAME_OP(name) \
+	static_assert(KFABRIC_VERBS_OP_##name == IB_WC_##name)
 
 KFIB_SAME(SUCCESS);
 KFIB_SAME(LOC_LEN_ERR);
@@ -49,7 +51,7 @@ static_assert(KFABRIC_VERBS_ARM_NEXT == IB_CQ_NEXT_COMP);
 static_assert(KFABRIC_VERBS_ARM_REPORT_MISSED == IB_CQ_REPORT_MISSED_EVENTS);
 
 /**
- * kfib_cq_comp - a CQ calls its completion handler
+ * kfib_cq_comp - call the completion handler of a CQ
  * @cookie: the struct ib_cq
  *
  * Context: process, no lock held; must not sleep.
@@ -63,7 +65,7 @@ void kfib_cq_comp(void *cookie)
 }
 
 /**
- * kfib_cq_error - a CQ was full when an entry came
+ * kfib_cq_error - report that a CQ was full when an entry came
  * @cookie: the struct ib_cq
  *
  * Context: process, no lock held; must not sleep.
@@ -90,8 +92,9 @@ static unsigned int kfib_cqe(const struct kfib_cq *cq,
 }
 
 /*
- * Tells the program of a call, if it is one, what to map of a CQ. Without room for
- * the answer it could not.
+ * Tells a program what to map of its CQ; a kernel caller gets no answer. Fails
+ * with -EINVAL if the program has no room for the answer, without which it
+ * cannot map the CQ.
  */
 static int kfib_respond_cq(const struct kfabric_verbs_map *map,
 			   struct ib_udata *udata)
@@ -111,15 +114,15 @@ static int kfib_respond_cq(const struct kfabric_verbs_map *map,
 
 /**
  * kfib_create_cq - create a CQ for a program or a kernel caller
- * @ibcq: of the core
+ * @ibcq: the CQ
  * @attr: its size
  * @attrs: the program's call, with a struct kfabric_ib_create_cq or nothing;
  *         NULL for a kernel caller
  *
  * Context: process.
- * Return: 0; -EINVAL for no entries or more than there may be, and for a mapped CQ
- * without room for the answer; -EOPNOTSUPP for any flag of the core and unknown
- * ones of ours; -EFAULT, -ENOMEM.
+ * Return: 0; -EINVAL for no entries or more than there may be, and for a mapped
+ * CQ without room for the answer; -EOPNOTSUPP for any flag of the core and for
+ * unknown flags of struct kfabric_ib_create_cq; -EFAULT, -ENOMEM.
  */
 int kfib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		   struct uverbs_attr_bundle *attrs)
@@ -244,7 +247,10 @@ static void kfib_fill_wc(const struct ib_cq *ibcq, struct ib_wc *wc,
 		wc->ex.invalidate_rkey = from->imm_or_key;
 	if (ibcq->uobject) {
 		wc->qp = kfib_number_of_qp(wc, from->qpn);
-		/* The core passes flags on as they are; programs have others. */
+		/*
+		 * The core passes the flags on; those of programs have other
+		 * numbers.
+		 */
 		wc->wc_flags = from->flags & (IB_WC_GRH | IB_WC_WITH_IMM);
 		if (from->flags & IB_WC_WITH_INVALIDATE)
 			wc->wc_flags |= KFABRIC_IB_WC_WITH_INV;
@@ -257,7 +263,7 @@ static void kfib_fill_wc(const struct ib_cq *ibcq, struct ib_wc *wc,
  * @count: how many, at most
  * @wc: out: the entries
  *
- * Context: any but NMI.
+ * Context: any but NMIs.
  * Return: how many there were; -EOPNOTSUPP for a mapped CQ, which its program
  * reads itself.
  */
@@ -286,7 +292,7 @@ int kfib_poll_cq(struct ib_cq *ibcq, int count, struct ib_wc *wc)
  * @ibcq: the CQ
  * @flags: for which entry
  *
- * Context: any but NMI.
+ * Context: any but NMIs.
  * Return: 1 if entries wait and @flags asks for that, otherwise 0; -EOPNOTSUPP
  * for unknown flags.
  */

@@ -309,7 +309,7 @@ err_net:
 }
 
 /**
- * kfib_device_on - the device on an interface
+ * kfib_device_on - find the device on an interface
  * @ndev: the interface
  *
  * Context: any but NMIs.
@@ -334,7 +334,7 @@ void kfib_device_remove_all(void)
 }
 
 /**
- * kfib_device_init - what all devices need
+ * kfib_device_init - set up what all devices need
  *
  * Context: process.
  * Return: 0, or -ENOMEM.
@@ -345,7 +345,7 @@ int __init kfib_device_init(void)
 }
 
 /**
- * kfib_device_exit - the end of that; there is no device any more
+ * kfib_device_exit - free what all devices needed; no device is left
  *
  * Context: process.
  */

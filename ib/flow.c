@@ -23,7 +23,7 @@ struct kfib_specs {
 	bool has_udp;
 };
 
-/* Whether a field of all packets, whose value is known, matches. */
+/* Whether a rule matches a field that has the same value in all packets. */
 static bool kfib_always(u32 known, u32 val, u32 mask)
 {
 	return (known & mask) == val && !(val & ~mask);
@@ -155,16 +155,17 @@ static int kfib_specs(const struct ib_flow_attr *attr, struct kfib_specs *specs)
 }
 
 /**
- * kfib_create_flow - make a flow
+ * kfib_create_flow - create a flow
  * @ibqp: the QP, which the core keeps
  * @attr: the rule, and static counters
  * @udata: no driver data
  *
- * The core has checked that the program may make flows, and keeps the counters.
+ * The core has checked that the program may create flows, and keeps the
+ * counters.
  *
  * Context: process.
- * Return: the flow; -EINVAL for a rule that cannot be compared, -ENOMEM, and the
- * errors of kfabric_verbs_flow_create().
+ * Return: the flow; -EINVAL for a rule that cannot be compared, -ENOMEM, and
+ * the errors of kfabric_verbs_flow_create().
  */
 struct ib_flow *kfib_create_flow(struct ib_qp *ibqp, struct ib_flow_attr *attr,
 				 struct ib_udata *udata)
@@ -195,7 +196,7 @@ struct ib_flow *kfib_create_flow(struct ib_qp *ibqp, struct ib_flow_attr *attr,
 }
 
 /**
- * kfib_destroy_flow - end a flow
+ * kfib_destroy_flow - destroy a flow
  * @ibflow: the flow
  *
  * Context: process.

@@ -20,8 +20,8 @@
 
 /**
  * struct kfib_device - a device
- * @ibdev: of ib_core
- * @device: of kfabric.ko; NULL if it could not be added
+ * @ibdev: the object of ib_core
+ * @device: the handle of kfabric.ko; NULL if it could not be added
  */
 struct kfib_device {
 	struct ib_device ibdev;
@@ -30,8 +30,8 @@ struct kfib_device {
 
 /**
  * struct kfib_ucontext - the context of a program
- * @ibucontext: of ib_core
- * @context: of kfabric.ko
+ * @ibucontext: the object of ib_core
+ * @context: the handle of kfabric.ko
  */
 struct kfib_ucontext {
 	struct ib_ucontext ibucontext;
@@ -40,7 +40,7 @@ struct kfib_ucontext {
 
 /**
  * struct kfib_ah - an address handle
- * @ibah: of ib_core
+ * @ibah: the object of ib_core
  * @av: its addresses
  */
 struct kfib_ah {
@@ -50,8 +50,8 @@ struct kfib_ah {
 
 /**
  * struct kfib_qp - a queue pair
- * @ibqp: of ib_core
- * @qp: of kfabric.ko
+ * @ibqp: the object of ib_core
+ * @qp: the handle of kfabric.ko
  * @lock: held during a change of the state, and for @attr
  * @attr: the attributes as they were set, for queries
  * @sig_type: which work requests are signalled, for queries
@@ -67,8 +67,8 @@ struct kfib_qp {
 
 /**
  * struct kfib_pd - a protection domain
- * @ibpd: of ib_core
- * @pd: of kfabric.ko
+ * @ibpd: the object of ib_core
+ * @pd: the handle of kfabric.ko
  */
 struct kfib_pd {
 	struct ib_pd ibpd;
@@ -77,8 +77,8 @@ struct kfib_pd {
 
 /**
  * struct kfib_mr - a memory region
- * @ibmr: of ib_core
- * @mr: of kfabric.ko
+ * @ibmr: the object of ib_core
+ * @mr: the handle of kfabric.ko
  * @max_pages: the most pages that are mapped at once, for fast registration
  * @num_pages: the pages that kfib_map_mr_sg() has so far
  * @pages: their addresses
@@ -93,8 +93,8 @@ struct kfib_mr {
 
 /**
  * struct kfib_cq - a completion queue
- * @ibcq: of ib_core
- * @cq: of kfabric.ko
+ * @ibcq: the object of ib_core
+ * @cq: the handle of kfabric.ko
  * @is_mapped: its program reads the entries from memory that it maps
  */
 struct kfib_cq {
@@ -105,8 +105,8 @@ struct kfib_cq {
 
 /**
  * struct kfib_srq - a shared receive queue
- * @ibsrq: of ib_core
- * @srq: of kfabric.ko
+ * @ibsrq: the object of ib_core
+ * @srq: the handle of kfabric.ko
  */
 struct kfib_srq {
 	struct ib_srq ibsrq;
@@ -115,8 +115,8 @@ struct kfib_srq {
 
 /**
  * struct kfib_comp_cntr - a completion counter
- * @ibcc: of ib_core
- * @cntr: of kfabric.ko
+ * @ibcc: the object of ib_core
+ * @cntr: the handle of kfabric.ko
  */
 struct kfib_comp_cntr {
 	struct ib_comp_cntr ibcc;
@@ -125,8 +125,8 @@ struct kfib_comp_cntr {
 
 /**
  * struct kfib_counters - counters of packets
- * @ibcounters: of ib_core
- * @counters: of kfabric.ko
+ * @ibcounters: the object of ib_core
+ * @counters: the handle of kfabric.ko
  */
 struct kfib_counters {
 	struct ib_counters ibcounters;
@@ -135,11 +135,11 @@ struct kfib_counters {
 
 /**
  * struct kfib_flow - a flow
- * @ibflow: of ib_core
- * @flow: of kfabric.ko
+ * @ibflow: the object of ib_core
+ * @flow: the handle of kfabric.ko
  * @lock: held while a point is attached
  * @used: the counters of the dynamic points, each of which is a use
- * @num_used: how many
+ * @num_used: the number of @used
  */
 struct kfib_flow {
 	struct ib_flow ibflow;
@@ -190,7 +190,8 @@ static inline struct kfib_srq *to_kfib_srq(struct ib_srq *ibsrq)
 	return container_of(ibsrq, struct kfib_srq, ibsrq);
 }
 
-static inline struct kfib_comp_cntr *to_kfib_comp_cntr(struct ib_comp_cntr *ibcc)
+static inline struct kfib_comp_cntr *
+to_kfib_comp_cntr(struct ib_comp_cntr *ibcc)
 {
 	return container_of(ibcc, struct kfib_comp_cntr, ibcc);
 }
@@ -206,7 +207,7 @@ static inline struct kfib_flow *to_kfib_flow(struct ib_flow *ibflow)
 	return container_of(ibflow, struct kfib_flow, ibflow);
 }
 
-/* An SGE list for kfabric.ko: struct ib_sge has the same layout, see post.c. */
+/* An SGE list for kfabric.ko. struct ib_sge has the same layout: see post.c. */
 static inline const struct kfabric_verbs_sge *
 kfib_sges(const struct ib_sge *sg_list)
 {

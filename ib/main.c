@@ -31,8 +31,8 @@ static int kfib_newlink(const char *name, struct net_device *ndev)
 
 	/*
 	 * If the interface went before the device was registered, its notifier
-	 * did not find the device. Both notifiers have been called, or neither
-	 * of them, when the RTNL is free.
+	 * did not find the device. When the RTNL is free, the notifiers of both
+	 * modules have been called, or neither of them.
 	 */
 	ibdev = kfib_device_on(ndev);
 	if (!ibdev)
@@ -55,8 +55,9 @@ static struct rdma_link_ops kfib_link_ops = {
 
 /*
  * State, MTU, name and addresses are read when they are asked for, and the core
- * reports the port's state. So only the end of an interface matters here: also
- * its move to another namespace, where the device's link is not.
+ * reports the port's state. So only the end of an interface matters here. Its
+ * move to another namespace is such an end, because the device's link does not
+ * move with it.
  */
 static int kfib_netdev_event(struct notifier_block *nb, unsigned long event,
 			     void *info)
@@ -67,7 +68,7 @@ static int kfib_netdev_event(struct notifier_block *nb, unsigned long event,
 		return NOTIFY_DONE;
 	ibdev = kfib_device_on(netdev_notifier_info_to_dev(info));
 	if (ibdev) {
-		/* Not here: the RTNL is held. */
+		/* The RTNL is held here, so unregistration is queued. */
 		ib_unregister_device_queued(ibdev);
 		ib_device_put(ibdev);
 	}
@@ -110,5 +111,5 @@ MODULE_DESCRIPTION("kfabric: devices of the RDMA subsystem");
 MODULE_LICENSE("GPL");
 MODULE_IMPORT_NS("KFABRIC_VERBS");
 MODULE_ALIAS_RDMA_LINK("kfabric");
-/* What programs need besides, and nothing else loads. */
+/* Programs need these modules, too, and nothing else loads them. */
 MODULE_SOFTDEP("post: ib_uverbs rdma_ucm");

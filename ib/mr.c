@@ -25,7 +25,7 @@ static struct kfib_mr *kfib_mr_alloc(u64 length, u64 iova)
 	return mr;
 }
 
-/* What ib_core gets of a region: @region is its handle or an error. */
+/* Completes a region for ib_core. @region is its handle or an error. */
 static struct ib_mr *kfib_mr_registered(struct kfib_mr *mr,
 					struct kfabric_verbs_mr *region,
 					u32 key)
@@ -41,7 +41,7 @@ static struct ib_mr *kfib_mr_registered(struct kfib_mr *mr,
 }
 
 /**
- * kfib_reg_user_mr - registers memory of the current process
+ * kfib_reg_user_mr - register memory of the current process
  * @ibpd: its PD
  * @start: the first address
  * @length: bytes
@@ -77,7 +77,7 @@ struct ib_mr *kfib_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length,
 }
 
 /**
- * kfib_reg_user_mr_dmabuf - registers memory of a DMA-BUF
+ * kfib_reg_user_mr_dmabuf - register memory of a DMA-BUF
  * @ibpd: its PD
  * @offset: the first byte of the DMA-BUF
  * @length: bytes
@@ -112,7 +112,7 @@ struct ib_mr *kfib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset,
 }
 
 /**
- * kfib_get_dma_mr - registers all memory of the kernel
+ * kfib_get_dma_mr - register all memory of the kernel
  * @ibpd: its PD, of a kernel caller
  * @access: the rights
  *
@@ -133,7 +133,7 @@ struct ib_mr *kfib_get_dma_mr(struct ib_pd *ibpd, int access)
 }
 
 /**
- * kfib_alloc_mr - makes a region for fast registration
+ * kfib_alloc_mr - allocate a region for fast registration
  * @ibpd: its PD, of a kernel caller
  * @type: IB_MR_TYPE_MEM_REG
  * @max_num_sg: the most pages
@@ -171,7 +171,10 @@ static int kfib_set_page(struct ib_mr *ibmr, u64 addr)
 	return 0;
 }
 
-/* The pages of @mr are mapped; with none of them, what was mapped before is not. */
+/*
+ * Passes the pages of @mr to kfabric.ko, which maps them to the region. Without
+ * pages, those that were mapped before are not mapped any more.
+ */
 static int kfib_stage(struct kfib_mr *mr)
 {
 	struct ib_mr *ibmr = &mr->ibmr;
@@ -183,14 +186,14 @@ static int kfib_stage(struct kfib_mr *mr)
 }
 
 /**
- * kfib_map_mr_sg - maps memory to a region for fast registration
+ * kfib_map_mr_sg - map memory to a region for fast registration
  * @ibmr: the region
  * @sg: the memory, which the caller keeps while it is registered
  * @count: elements of @sg
  * @offset: the first byte of the first element; out: see ib_sg_to_pages()
  *
- * The next IB_WR_REG_MR registers it, and nothing if this fails. What the region
- * grants until then stays as it is.
+ * The next IB_WR_REG_MR registers the memory; if this function fails, it has
+ * none to register. Until then the region grants what it has granted.
  *
  * Context: any but NMIs.
  * Return: how many elements were mapped as a whole, also if the region has room
@@ -214,7 +217,7 @@ int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
 }
 
 /**
- * kfib_dereg_mr - ends a region
+ * kfib_dereg_mr - deregister a region
  * @ibmr: the region
  * @udata: no driver data
  *
@@ -222,7 +225,7 @@ int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
  * name the memory keep it until they have completed.
  *
  * Context: process.
- * Return: 0
+ * Return: 0.
  */
 int kfib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {

@@ -15,7 +15,7 @@
 #define KFIB_GIDS	256
 
 /**
- * kfib_query_port - the attributes of the port
+ * kfib_query_port - query the attributes of the port
  * @ibdev: the device
  * @port: its number
  * @attr: out: the attributes; the caller has zeroed them
@@ -58,14 +58,14 @@ int kfib_query_port(struct ib_device *ibdev, u32 port,
 }
 
 /**
- * kfib_query_pkey - an entry of the table of partition keys
+ * kfib_query_pkey - query an entry of the table of partition keys
  * @ibdev: the device
  * @port: the port
- * @index: of the entry
+ * @index: the index of the entry
  * @pkey: out: the default key
  *
  * Context: process.
- * Return: 0; -EINVAL behind the only entry.
+ * Return: 0; -EINVAL for an index other than 0.
  */
 int kfib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
 {
@@ -76,10 +76,10 @@ int kfib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)
 }
 
 /**
- * kfib_get_port_immutable - what a port has for its life
+ * kfib_get_port_immutable - report what never changes of a port
  * @ibdev: the device
  * @port: the port
- * @immutable: out
+ * @immutable: out: the attributes
  *
  * Context: process.
  * Return: 0; -EINVAL for another port.
@@ -97,7 +97,7 @@ int kfib_get_port_immutable(struct ib_device *ibdev, u32 port,
 }
 
 /**
- * kfib_get_link_layer - Ethernet, whatever the interface is: RoCE
+ * kfib_get_link_layer - report Ethernet, as RoCE does for every interface
  * @ibdev: the device
  * @port: the port
  *
@@ -110,8 +110,8 @@ enum rdma_link_layer kfib_get_link_layer(struct ib_device *ibdev, u32 port)
 }
 
 /*
- * An address that is being tested counts: it becomes one of the interface
- * without another event.
+ * A tentative address counts: no further event tells when it becomes an address
+ * of the interface.
  */
 static bool kfib_has_ipv6(struct net_device *ndev, const union ib_gid *gid)
 {
@@ -122,7 +122,7 @@ static bool kfib_has_ipv6(struct net_device *ndev, const union ib_gid *gid)
 }
 
 /**
- * kfib_add_gid - whether the core may enter a GID
+ * kfib_add_gid - decide whether a GID belongs to the device
  * @attr: the GID
  * @context: unused
  *
@@ -131,7 +131,7 @@ static bool kfib_has_ipv6(struct net_device *ndev, const union ib_gid *gid)
  * has the addresses of its interface alone.
  *
  * Context: process.
- * Return: 0; -EOPNOTSUPP for a GID that the device has not.
+ * Return: 0; -EOPNOTSUPP for a GID that does not belong to the device.
  */
 int kfib_add_gid(const struct ib_gid_attr *attr, void **context)
 {
@@ -153,7 +153,7 @@ int kfib_add_gid(const struct ib_gid_attr *attr, void **context)
 }
 
 /**
- * kfib_del_gid - nothing: a GID has no state here
+ * kfib_del_gid - do nothing: a GID has no state here
  * @attr: the GID
  * @context: unused
  *
@@ -170,7 +170,7 @@ static struct rdma_stat_desc *kfib_stats;
 static int kfib_stats_count;
 
 /**
- * kfib_stats_init - the names of the statistics
+ * kfib_stats_init - read the names of the statistics
  *
  * Context: process.
  * Return: 0, or -ENOMEM.
@@ -191,7 +191,7 @@ int kfib_stats_init(void)
 }
 
 /**
- * kfib_stats_exit - the end of that
+ * kfib_stats_exit - free the names of the statistics
  *
  * Context: process.
  */
@@ -201,12 +201,12 @@ void kfib_stats_exit(void)
 }
 
 /**
- * kfib_alloc_hw_port_stats - memory for the statistics of the port
+ * kfib_alloc_hw_port_stats - allocate memory for the statistics of the port
  * @ibdev: the device
  * @port: the port
  *
  * Context: process.
- * Return: it, or NULL.
+ * Return: the memory, or NULL.
  */
 struct rdma_hw_stats *kfib_alloc_hw_port_stats(struct ib_device *ibdev,
 					       u32 port)
@@ -216,14 +216,14 @@ struct rdma_hw_stats *kfib_alloc_hw_port_stats(struct ib_device *ibdev,
 }
 
 /**
- * kfib_get_hw_stats - the statistics of the port
+ * kfib_get_hw_stats - store the statistics of the port
  * @ibdev: the device
- * @stats: out
- * @port: the port; a device has none besides
- * @index: all are stored, whichever is asked for
+ * @stats: out: the statistics
+ * @port: the port; 0 means the device, which has no statistics of its own
+ * @index: not used; all statistics are stored
  *
  * Context: process.
- * Return: how many were stored; -EINVAL without a port.
+ * Return: how many were stored; -EINVAL for the device.
  */
 int kfib_get_hw_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 		      u32 port, int index)

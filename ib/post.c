@@ -51,9 +51,9 @@ static int kfib_reg(const struct ib_qp *ibqp, const struct ib_reg_wr *wr,
 }
 
 /*
- * Translates a work request. What an opcode does not have stays 0. Fails with
- * -EINVAL for a datagram that is no message or without an address handle of the
- * QP's PD, and as kfib_reg().
+ * Translates a work request. Members that its opcode does not use stay 0. Fails
+ * with -EINVAL for a datagram with another opcode than a SEND or without an
+ * address handle of the QP's PD, and as kfib_reg().
  */
 static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		     struct kfabric_verbs_send *send)
@@ -66,7 +66,7 @@ static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		.flags = wr->send_flags,
 	};
 	if (ibqp->qp_type == IB_QPT_UD || ibqp->qp_type == IB_QPT_GSI) {
-		/* Others are no struct ib_ud_wr. */
+		/* Only these are in a struct ib_ud_wr. */
 		if (wr->opcode != IB_WR_SEND &&
 		    wr->opcode != IB_WR_SEND_WITH_IMM)
 			return -EINVAL;
@@ -102,7 +102,7 @@ static int kfib_send(const struct ib_qp *ibqp, const struct ib_send_wr *wr,
 		send->rkey = atomic_wr(wr)->rkey;
 		break;
 	case IB_WR_REG_MR:
-		/* A program's has no region; kfabric.ko refuses it. */
+		/* That of a program has no region; kfabric.ko refuses it. */
 		if (!ibqp->uobject)
 			return kfib_reg(ibqp, reg_wr(wr), send);
 		break;
@@ -191,7 +191,7 @@ int kfib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
  *
  * Context: any but NMIs.
  * Return: 0; -ENOMEM if the SRQ is full, -EINVAL for a receive of too many
- * parts.
+ * SGEs.
  */
 int kfib_post_srq_recv(struct ib_srq *ibsrq, const struct ib_recv_wr *wr,
 		       const struct ib_recv_wr **bad_wr)

@@ -12,7 +12,8 @@ static_assert(KFABRIC_VERBS_EVENT_QP_FATAL == (int)IB_EVENT_QP_FATAL);
 static_assert(KFABRIC_VERBS_EVENT_COMM_EST == (int)IB_EVENT_COMM_EST);
 static_assert(KFABRIC_VERBS_EVENT_SQ_DRAINED == (int)IB_EVENT_SQ_DRAINED);
 static_assert(KFABRIC_VERBS_EVENT_ACCESS_ERR == (int)IB_EVENT_QP_ACCESS_ERR);
-static_assert(KFABRIC_VERBS_EVENT_LAST_WQE == (int)IB_EVENT_QP_LAST_WQE_REACHED);
+static_assert(KFABRIC_VERBS_EVENT_LAST_WQE ==
+	      (int)IB_EVENT_QP_LAST_WQE_REACHED);
 static_assert(KFABRIC_VERBS_QP_STATE == (int)IB_QP_STATE);
 static_assert(KFABRIC_VERBS_QP_GSI == (int)IB_QPT_GSI);
 static_assert(KFABRIC_VERBS_QP_RC == (int)IB_QPT_RC);
@@ -28,9 +29,9 @@ static_assert(KFABRIC_VERBS_QP_UD == (int)IB_QPT_UD);
 			 IB_QP_EN_SQD_ASYNC_NOTIFY)
 
 /*
- * The way to a peer. The core has found the GID of the source, and keeps it while
- * the caller has the attributes. It sets the hop limit to that of the route, as
- * kfabric.ko does for each packet.
+ * Translates an address vector. The core has found the GID of the source, and
+ * keeps it while the caller has the attributes. It sets the hop limit to that
+ * of the route, as kfabric.ko does for each packet.
  */
 static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
 {
@@ -43,7 +44,7 @@ static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
 }
 
 /**
- * kfib_create_ah - make an address handle
+ * kfib_create_ah - create an address handle
  * @ibah: the handle
  * @init_attr: its attributes
  * @udata: no driver data
@@ -51,8 +52,8 @@ static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
  * A work request that uses it finds the path.
  *
  * Context: any, unless it is for a program.
- * Return: 0; -EINVAL without a GRH; -EOPNOTSUPP for a multicast address; -ENOMEM
- * if the user has no more memory of the kernel.
+ * Return: 0; -EINVAL without a GRH; -EOPNOTSUPP for a multicast address;
+ * -ENOMEM if the user has no more memory of the kernel.
  */
 int kfib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init_attr,
 		   struct ib_udata *udata)
@@ -72,7 +73,7 @@ int kfib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init_attr,
 }
 
 /**
- * kfib_destroy_ah - end an address handle
+ * kfib_destroy_ah - destroy an address handle
  * @ibah: the handle
  * @flags: whether the caller may sleep; this does not
  *
@@ -86,14 +87,14 @@ int kfib_destroy_ah(struct ib_ah *ibah, u32 flags)
 }
 
 /**
- * kfib_create_qp - make a QP
+ * kfib_create_qp - create a QP
  * @ibqp: the QP
- * @attr: what it is to be; its capacities are stored there
+ * @attr: its attributes; out: its capacities
  * @udata: no driver data
  *
  * Context: process.
- * Return: 0; -EOPNOTSUPP for another type than RC, UD and GSI, and for flags; the
- * errors of kfabric_verbs_qp_create().
+ * Return: 0; -EOPNOTSUPP for another type than RC, UD and GSI, and for flags;
+ * the errors of kfabric_verbs_qp_create().
  */
 int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 		   struct ib_udata *udata)
@@ -147,7 +148,7 @@ int kfib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr,
 }
 
 /**
- * kfib_destroy_qp - end a QP
+ * kfib_destroy_qp - destroy a QP
  * @ibqp: the QP
  * @udata: no driver data
  *
@@ -294,11 +295,11 @@ int kfib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 }
 
 /**
- * kfib_query_qp - the attributes of a QP
+ * kfib_query_qp - query the attributes of a QP
  * @ibqp: the QP
  * @attr: out: its attributes, as they were set; its state, as it is
- * @mask: all are stored, whichever are asked for
- * @init_attr: out: with what it was made
+ * @mask: not used; all attributes are stored
+ * @init_attr: out: the attributes with which it was created
  *
  * Any user may ask for any QP (RDMA_NLDEV_CMD_RES_GET). A task that does not run
  * must not keep the owner waiting, so no lock is held that it may sleep with.
@@ -333,7 +334,7 @@ int kfib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 }
 
 /**
- * kfib_qp_event - an event of a QP, for kfabric.ko
+ * kfib_qp_event - report an event of a QP
  * @cookie: the QP
  * @event: of enum ib_event_type
  *

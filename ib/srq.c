@@ -13,7 +13,7 @@ static_assert(KFABRIC_VERBS_SRQ_MAX_WR == IB_SRQ_MAX_WR);
 static_assert(KFABRIC_VERBS_SRQ_LIMIT == IB_SRQ_LIMIT);
 
 /**
- * kfib_srq_event - an SRQ has an event
+ * kfib_srq_event - report an event of an SRQ
  * @cookie: the struct ib_srq
  * @number: the event, of enum ib_event_type
  *
@@ -34,13 +34,13 @@ void kfib_srq_event(void *cookie, u32 number)
 
 /**
  * kfib_create_srq - create an SRQ
- * @ibsrq: of the core
+ * @ibsrq: the SRQ
  * @init: its size; the limit has no meaning here
  * @udata: no driver data; NULL for a kernel caller
  *
  * Context: process.
  * Return: 0; -EOPNOTSUPP for another type than the basic one, -EINVAL for no
- * receives or more receives or parts than there may be, -ENOMEM.
+ * receives, or for more receives or SGEs than there may be, -ENOMEM.
  */
 int kfib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 		    struct ib_udata *udata)
@@ -86,7 +86,7 @@ int kfib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
 }
 
 /**
- * kfib_query_srq - the attributes of an SRQ
+ * kfib_query_srq - query the attributes of an SRQ
  * @ibsrq: the SRQ
  * @attr: out: its size, and the limit, which is 0 if it is not armed
  *

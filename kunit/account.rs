@@ -110,8 +110,8 @@ mod tests {
         ensure!(budget.enter_peer_worker(&owner, late.clone()).is_none());
         drop(first);
         ensure_eq!(late.queued.get(), 1);
-        // Work that has nothing to do any more returns its slot: the next one gets it. Work without a
-        // slot returns nothing.
+        // Work that has nothing to do any more returns its slot: the next one gets it. Work without
+        // a slot returns nothing.
         ensure!(budget.enter_peer_worker(&owner, second.clone()).is_none());
         budget.return_peer_slot(&second.peer_place);
         ensure_eq!(second.queued.get(), 1);

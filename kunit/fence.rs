@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_fence`: operations with KFI_FENCE, and cancelling, while a message waits at a peer
-//! on this host, and while the peer copies it; and a message that ends before its sender has entered it.
+//! Suite `kfabric_fence`: operations with KFI_FENCE, and cancelling, while a message waits at a
+//! peer on this host, and while the peer copies it; and a message that ends before its sender has
+//! entered it.
 
 use super::*;
 use crate::{

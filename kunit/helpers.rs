@@ -57,11 +57,11 @@ use crate::{
 pub(crate) const MS: u64 = 1_000_000;
 
 /// A time in ns after which an event that has not happened never will: at least ten times what it
-/// takes on a sanitizing kernel without other load, because a loaded host stops a guest for seconds.
-/// Only a case that fails waits so long.
+/// takes on a sanitizing kernel without other load, because a loaded host stops a guest for
+/// seconds. Only a case that fails waits so long.
 ///
-/// It is less than the 120 s after which the kernel reports a task as hung, and than the 300 s after
-/// which KUnit ends a case.
+/// It is less than the 120 s after which the kernel reports a task as hung, and than the 300 s
+/// after which KUnit ends a case.
 pub(crate) const LONG: u64 = 60_000 * MS;
 
 /// Refusals after which a peer is delayed for a minute.

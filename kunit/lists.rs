@@ -112,7 +112,8 @@ const MSG_OPS: [Make; 4] = [receive, send, read, write];
 mod tests {
     use super::*;
 
-    /// Posted receives, and transmits that the peer does not end, on one host and over a connection.
+    /// Posted receives, and transmits that the peer does not end, on one host and over a
+    /// connection.
     #[test]
     fn lists_of_kept_operations_are_charged() -> Result {
         let all: [(EpType, &[Make]); 2] = [(EpType::Rdm, &RDM_OPS), (EpType::Msg, &MSG_OPS)];

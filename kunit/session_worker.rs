@@ -114,8 +114,8 @@ mod tests {
         Ok(())
     }
 
-    /// A wake-up between the decision of a holder, which leaves nothing to do, and the worker's next
-    /// run queues no item. It is not lost.
+    /// A wake-up between the decision of a holder, which leaves nothing to do, and the worker's
+    /// next run queues no item. It is not lost.
     #[test]
     fn a_wake_up_after_the_decision_of_a_holder_is_handled() -> Result {
         let fixture = Fixture::open()?;

@@ -4,8 +4,8 @@
 //! the set of counters of a QP.
 //!
 //! The suites of the provider test the counters themselves, and guest programs test them as verbs
-//! have them. The tests use a device on the loopback interface of the first network namespace, which
-//! must be up.
+//! have them. The tests use a device on the loopback interface of the first network namespace,
+//! which must be up.
 
 use super::{
     comp_cntr::{

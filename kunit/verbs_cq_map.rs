@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Suite `kfabric_verbs_cq_map`: CQs whose program reads the entries from mapped memory. The suite is
-//! the program: it reads and writes the pages of the ring.
+//! Suite `kfabric_verbs_cq_map`: CQs whose program reads the entries from mapped memory. The suite
+//! is the program: it reads and writes the pages of the ring.
 
 use super::{
     cq_map::MappedRing,

@@ -19,23 +19,23 @@ said=''
 limit=60 patience=10 times=20
 case $(uname -r) in *sanitize) limit=120 patience=60 times=5 ;; esac
 
-# on HOST COMMAND...: run a command in that host's namespace, for so long at most.
+# on HOST COMMAND...: run a command in that host's namespace, for at most $limit seconds.
 on() {
 	local host=$1
 	shift
-	# By its path: busybox's nsenter would prefer busybox's own ip. A command of "ip netns exec" takes
-	# three times as long to start; of what that does, only the namespace is needed here.
+	# By its path: busybox's nsenter would prefer busybox's own ip. "ip netns exec" takes three
+	# times as long to start a command, and does more than enter the namespace.
 	timeout "$limit" nsenter --net="/run/netns/$host" "$(type -P "$1")" "${@:2}"
 }
 
-# debian HOST COMMAND...: the same, a program of the root $debian.
+# debian HOST COMMAND...: run a program of the root $debian in that host's namespace.
 debian() {
 	local host=$1
 	shift
 	on "$host" chroot "$debian" "$@"
 }
 
-# wanted NAME: the test shall run. The words are those of the script that sources this.
+# wanted NAME: whether the test runs. The words are the arguments of the script that sources this.
 words=("$@")
 wanted() {
 	local word
@@ -73,7 +73,7 @@ until_there() {
 	return 1
 }
 
-# Prints something once a server is there.
+# tcp_on_a and the like: wait until a server is there.
 tcp_on_a() { until_there on a ss -Hltn 'sport = :18515'; }
 tcp_on_b() { until_there on b ss -Hltn 'sport = :18515'; }
 cm_on_b() { until_there on b rdma resource show cm_id state LISTEN; }
@@ -106,7 +106,8 @@ pair() {
 	fi
 	wait $pid || status=1
 	result "$name" $status
-	[ -z "$said" ] || printf '#   said: %s\n' "$(grep '[[:alnum:]]' "$work/client" | tail -n 1 | tr -s '[:blank:]' ' ')"
+	[ -z "$said" ] || printf '#   said: %s\n' \
+		"$(grep '[[:alnum:]]' "$work/client" | tail -n 1 | tr -s '[:blank:]' ' ')"
 }
 
 # hosts [MTU]: both namespaces and the cable between them.
@@ -152,13 +153,15 @@ gid() {
 }
 
 # with_kmod: the kernel and the script that sources this take modprobe and depmod of $debian. Those
-# of busybox, which the guest has, do not know soft dependencies, and its depmod takes half a minute.
+# of busybox, which the guest has, do not know soft dependencies, and its depmod takes half a
+# minute.
 with_kmod() {
 	local modules=/tmp/kmod/lib/modules
 	mkdir -p "$debian$modules" && mount -o bind /lib/modules "$debian$modules" || return
 	rm -f /bin/modprobe /bin/depmod
 	# By their paths: busybox's chroot would prefer its own.
-	printf '#!/bin/sh\nexec chroot %s /usr/sbin/modprobe -d /tmp/kmod "$@"\n' "$debian" >/bin/modprobe
+	printf '#!/bin/sh\nexec chroot %s /usr/sbin/modprobe -d /tmp/kmod "$@"\n' "$debian" \
+		>/bin/modprobe
 	printf '#!/bin/sh\nexec chroot %s /usr/sbin/depmod -b /tmp/kmod "$@"\n' "$debian" >/bin/depmod
 	chmod 755 /bin/modprobe /bin/depmod
 	echo /bin/modprobe >/proc/sys/kernel/modprobe
@@ -176,7 +179,10 @@ install_modules() {
 # finish: the end of all tests.
 finish() {
 	rm -rf "$work"
-	((${#words[@]} == 0)) || [ -n "$matched" ] || { echo "# no test has one of: ${words[*]}" && exit 3; }
+	((${#words[@]} == 0)) || [ -n "$matched" ] || {
+		echo "# no test has one of: ${words[*]}"
+		exit 3
+	}
 	echo "1..$count"
 	((failures == 0))
 }

@@ -8,7 +8,7 @@
 
 #include "verbs-ends.h"
 
-/* ibv_create_qp(3), ibv_query_qp(3): the query returns with what it was made. */
+/* ibv_create_qp(3), ibv_query_qp(3): the query returns the attributes of the creation. */
 static void query_init(void)
 {
 	struct ibv_qp_init_attr init, made = usual(IBV_QPT_RC);
@@ -61,7 +61,7 @@ static int qp_errno(enum ibv_qp_type type, __u32 wr, __u32 sges, __u32 bytes)
 	return 0;
 }
 
-/* What a device does not have, and more than it has. */
+/* A QP with more than the device has, or of a type that it does not have, is refused. */
 static void bad_create(void)
 {
 	struct ibv_device_attr dev;
@@ -79,7 +79,7 @@ static void bad_create(void)
 	expect(qp_errno(IBV_QPT_RC, 1, 1, 1u << 20) == EINVAL, "1 MiB of inline data");
 }
 
-/* XRC, which the device does not have; such a QP has no CQ for receives. */
+/* An XRC QP, which has no CQ for receives, is refused: the device does not have the type. */
 static void xrc(void)
 {
 	make_end(&a, IBV_QPT_RC, 0);
@@ -237,7 +237,7 @@ static void bad_modify(void)
 	is_in(&a, IBV_QPS_RTS);
 }
 
-/* More READs than the device has: EINVAL, or a query tells the number that it is. */
+/* More READs than the device has are refused with EINVAL, or a query returns the real number. */
 static void most_reads(void)
 {
 	struct ibv_qp_attr attr = {
@@ -365,7 +365,7 @@ static void bad_middle(void)
 	no_entry(a.receives);
 }
 
-/* What posts do in the states. */
+/* What a post does in each state. */
 static void states(void)
 {
 	struct ibv_sge one;
@@ -399,7 +399,7 @@ static void states(void)
 	one = sge(&a, 0, 8);
 	must_post(&a, &send);
 	no_entry(a.sends);
-	/* From there to ERR: also what waited is flushed. */
+	/* From there to ERR: work requests that waited are flushed, too. */
 	expect(!modify(&a, IBV_QPS_ERR), "ERR");
 	entry(a.sends, 1, IBV_WC_WR_FLUSH_ERR);
 	entry(a.receives, 3, IBV_WC_WR_FLUSH_ERR);
@@ -601,7 +601,7 @@ static void full_cq_in_sqe(void)
 	entry(init.recv_cq, 99, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* The CQ of sends is full: nothing else fails but the QP. */
+/* The CQ of sends is full: the QP fails, and nothing else. */
 static void full_cq_of_sends(void)
 {
 	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
@@ -639,7 +639,7 @@ static void access_event(void)
 	event(IBV_EVENT_QP_ACCESS_ERR);
 }
 
-/* An error that an entry tells has no event. */
+/* An error that an entry reports has no event. */
 static void no_event_with_entry(void)
 {
 	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
@@ -722,7 +722,7 @@ static void srq_sizes(void)
 	expect(!ibv_destroy_srq(srq), "destroy_srq");
 }
 
-/* ibv_create_ah(3): what cannot be an address. */
+/* ibv_create_ah(3): an invalid address is refused. */
 static void bad_ah(void)
 {
 	struct ibv_ah_attr good = {
@@ -744,7 +744,7 @@ static void bad_ah(void)
 	expect(ah && ibv_dealloc_pd(a.pd) == EBUSY && !ibv_destroy_ah(ah), "create_ah");
 }
 
-/* What the device does not have fails at the post, and harms nothing. */
+/* A post of an operation that the device does not have fails, and has no effect. */
 static void no_such_operation(void)
 {
 	static const enum ibv_wr_opcode opcodes[] = {
@@ -844,7 +844,7 @@ static void poll_many(void)
 	expect(ibv_poll_cq(init.recv_cq, 64, wc) == 0, "no more");
 }
 
-/* A path MTU above that of the port is refused, or works. */
+/* A path MTU above that of the port is refused, or it works. */
 static void mtu_above_port(void)
 {
 	const int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
@@ -968,7 +968,7 @@ static void modify_race(void)
 	}
 }
 
-/* A query tells nothing of what was set before RESET. */
+/* A query returns nothing that was set before RESET. */
 static void is_forgotten(void)
 {
 	struct ibv_qp_init_attr init;
@@ -1082,7 +1082,7 @@ static void datagram_states(void)
 	is_forgotten();
 }
 
-/* What write(2) says to a command, which a library need not pass on to the kernel. */
+/* The result of a command by write(2), which a library need not pass on to the kernel. */
 static int command(__u32 number, size_t size)
 {
 	struct {
@@ -1107,7 +1107,7 @@ static int ah_errno(const union ibv_gid *to)
 	return ibv_create_ah(a.pd, &attr) ? 0 : errno;
 }
 
-/* What verbs have and the device has not. */
+/* Functions of verbs that the device does not have. */
 static void left_out(void)
 {
 	const union ibv_gid groups[] = {

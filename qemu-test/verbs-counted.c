@@ -41,7 +41,7 @@ static void a_counter_extends_a_cq(void)
 	receive(&b, 1, 0, 64);
 	send_one(IBV_WR_SEND, 64, IBV_SEND_SIGNALED);
 	entry(a.sends, 1, IBV_WC_SUCCESS);
-	/* What has an entry is counted. */
+	/* A work request that has an entry is counted. */
 	expect(value(cntr, ENTRY_COMP) == 1, "not counted yet");
 	entry(b.receives, 1, IBV_WC_SUCCESS);
 }
@@ -63,7 +63,7 @@ static void errors_count_in_the_error_count(void)
 	send.wr.rdma.rkey ^= 0x5a5a00;
 	must_post(&a, &send);
 	entry(a.sends, 2, IBV_WC_REM_ACCESS_ERR);
-	/* One, also for a counter of bytes. */
+	/* An error counts as one, also for a counter of bytes. */
 	counts(cntr, 64, 1);
 }
 
@@ -283,7 +283,7 @@ static void datagrams_count(void)
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	expect(entry(b.receives, 1, IBV_WC_SUCCESS).byte_len == 140, "byte_len");
 	counts(sends, 100, 0);
-	/* Those of the GRH, too, as in the entry. */
+	/* The bytes of the GRH count, too, as in the entry. */
 	counts(receives, 140, 0);
 }
 

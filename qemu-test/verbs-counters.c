@@ -155,7 +155,7 @@ static void what_a_program_writes_changes_no_value(void)
 	counts(cntr, 0, 0);
 	must(change(cntr, ENTRY_COMP, OP_INC, 1), 0, "inc");
 	expect(*(volatile __u64 *)words == 1, "the copy is not the value");
-	/* Nor does memory that has gone. */
+	/* Memory that the program has freed does not change the values either. */
 	free(words);
 	must(change(cntr, ENTRY_COMP, OP_INC, 1), 0, "inc");
 	counts(cntr, 2, 0);
@@ -201,13 +201,13 @@ static void a_dma_buf_has_the_counts(void)
 	comp.fd = dma_buf(&map);
 	err.fd = comp.fd;
 	map[8] = ANY;
-	/* By their names: the pointers are those that the program gives. */
+	/* By name: the pointers are those that the program passes. */
 	cntr = make((struct wanted) {
 		.comp = &comp, .err = &err, .comp_map = map + 8, .err_map = map + 16,
 	});
 	expect(!map[8], "the count does not begin at 0");
 	child = observe(comp.fd, 5, 6);
-	/* Or there are none: the values are read by calls. */
+	/* Without pointers, the values are read by calls. */
 	comp.addr = 256;
 	err.addr = 320;
 	unmapped = make((struct wanted) { .comp = &comp, .err = &err });
@@ -261,7 +261,7 @@ static void external_memory_is_locked_memory_of_the_user(void)
 	for (i = 0; i < 3; i++) {
 		must(create(wanted, &cntr), 0, "create");
 		must(create(wanted, &other), ENOMEM, "one more");
-		/* Memory of the kernel is no locked memory of the user. */
+		/* Memory of the kernel does not count as locked memory of the user. */
 		must(destroy(usual_cntr()), 0, "destroy");
 		must(change(cntr, ENTRY_COMP, OP_INC, 1), 0, "inc");
 		counts(cntr, 1, 0);
@@ -345,7 +345,7 @@ static void a_set_loses_no_increment_of_other_threads(void)
 	       (unsigned long long)end);
 	expect(seen[0] == end && !seen[1], "the memory has %llu and %llu",
 	       (unsigned long long)seen[0], (unsigned long long)seen[1]);
-	/* When nothing else changes the counter, the set is all. */
+	/* When nothing else changes the counter, it has the value that was set. */
 	must_change(OP_SET, 3);
 	counts(raced, 3, 0);
 	for (i = 0; i < 2; i++)
@@ -483,7 +483,7 @@ static void *use_counters(void *seed)
 		if (ret)
 			continue;
 		values = map_of(resp.mmap_offset, PROT_READ);
-		/* Handles of other threads, and of none. */
+		/* Handles of other threads, and handles of no object. */
 		change(handle, ENTRY_COMP, OP_INC, 1);
 		attach(&qp, handle, rand_r(&state) % 64);
 		try_read(handle, ENTRY_ERR, &got);
@@ -518,7 +518,7 @@ static void unmap(int number)
 	(void)number;
 }
 
-/* Not a sentence: a mapping that outlives the device. */
+/* This is no sentence of the page: a mapping outlives the device. */
 static void hold(void)
 {
 	struct sigaction action = { .sa_handler = unmap };

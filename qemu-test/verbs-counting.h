@@ -50,8 +50,8 @@ struct buffer {
 enum { BUFFER_DMABUF, BUFFER_VA };
 
 /*
- * What a new completion counter is to be; nothing is usual. @comp_map and @err_map: where
- * the program has mapped values in a DMA-BUF, which the functions of the pages can be told.
+ * The attributes of a new completion counter; zeros are the usual ones. @comp_map and @err_map:
+ * where the program has mapped values in a DMA-BUF. Only the functions of the pages take them.
  */
 struct wanted {
 	const __u32 *unit;
@@ -144,7 +144,7 @@ static inline void counts(__u32 cntr, __u64 comp, __u64 err)
 		       (unsigned long long)value(cntr, ENTRY_COMP),
 		       (unsigned long long)value(cntr, ENTRY_ERR), (unsigned long long)comp,
 		       (unsigned long long)err);
-	/* And no others. */
+	/* The counter gets no other values. */
 	pause_ms(50);
 	expect(value(cntr, ENTRY_COMP) == comp && value(cntr, ENTRY_ERR) == err,
 	       "the values change once more");

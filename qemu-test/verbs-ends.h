@@ -31,7 +31,7 @@
 #define SGES	6
 #define WRS	16
 
-/* An ordinary user, for whom limits and delays are. */
+/* An ordinary user, to whom limits and delays apply. */
 #define USER	4000
 
 #define ACCESS	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | \
@@ -57,13 +57,13 @@ struct end {
 
 static struct end a, b;
 
-/* That of connections. */
+/* The path MTU of connections. */
 static enum ibv_mtu path_mtu __attribute__((unused)) = IBV_MTU_1024;
 
 /* Ends get an SRQ. */
 static int with_srq __attribute__((unused));
 
-/* That of the ends' packets. */
+/* The traffic class of the ends' packets. */
 static __u8 traffic_class;
 
 static inline __u8 pattern(__u32 seed, __u32 i)
@@ -100,8 +100,8 @@ static inline void open_device(const char *name)
 }
 
 /*
- * From here on the program is that user's, who may lock so many bytes. It opens the device again:
- * the objects of a context belong to the user who has opened it.
+ * From here on the program belongs to that user, who may lock @locked bytes. It opens the device
+ * again, because the objects of a context belong to the user who has opened it.
  */
 static inline void become_user(rlim_t locked)
 {
@@ -379,7 +379,7 @@ static inline void three(struct ibv_sge *bad, enum ibv_wc_status status)
 	must_post(&a, &first);
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	entry(a.sends, 2, status);
-	/* Also what is not signalled. */
+	/* A work request that is not signalled is flushed with an entry, too. */
 	entry(a.sends, 3, IBV_WC_WR_FLUSH_ERR);
 	is_in(&a, IBV_QPS_ERR);
 }
@@ -429,7 +429,7 @@ static inline struct ibv_ah *make_ah(void)
 	return ah_of(&a);
 }
 
-/* The QP of @end is another one, with these capacities and this type. */
+/* Replaces the QP of @end by one with these capacities and this type. */
 static inline void other_qp(struct end *end, struct ibv_qp_init_attr init)
 {
 	if (end->qp)

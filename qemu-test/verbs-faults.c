@@ -15,7 +15,7 @@
 #define _GNU_SOURCE
 #include "verbs-raw.h"
 
-/* Of Linux 7.3, which the headers of the root do not have: REG_MR. */
+/* REG_MR of Linux 7.3, which the headers of the root do not have. */
 enum {
 	METHOD_REG_MR = 5,
 
@@ -82,9 +82,9 @@ static void disarm(void)
 }
 
 /*
- * A call. @ready comes before each one, @call returns an error number, and @undo ends what
- * a call has made that succeeded. @ends: the call ends something, which a failure to
- * copy the answer does not bring back.
+ * A call. @ready runs before each call, @call returns an error number, and @undo ends what a
+ * successful call has made. @ends: the call ends an object, which is gone although the answer could
+ * not be copied.
  */
 struct a_case {
 	const char *name;
@@ -146,7 +146,7 @@ static void sweep_all(const struct a_case *cases, unsigned int count)
 		sweep_all(cases, sizeof(cases) / sizeof(cases[0]));		\
 	} while (0)
 
-/* What a case has made. */
+/* The objects that a case has made. */
 static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
@@ -389,7 +389,7 @@ static int poll_of(struct ibv_cq *of)
 static int poll_empty(void) { return poll_of(a.sends); }
 static int poll_entries(void) { return poll_of(a.receives); }
 
-/* An entry of a QP in ERR, which is there. */
+/* Waits for the entry of a QP in ERR. */
 static void ready_entry(void)
 {
 	struct ibv_cq *of;
@@ -625,7 +625,7 @@ static enum ibv_wr_opcode opcode;
 static int parts, flags;
 static __u32 bytes;
 
-/* Entries are taken, and there are as many receives as can be. */
+/* Takes the entries, and fills the receive queue. */
 static void ready_post(void)
 {
 	struct ibv_wc wc;
@@ -672,7 +672,7 @@ static void connect_again(void)
 	connect_ends(7);
 }
 
-/* The work request ends; a fault may have failed it, and its QP with it. */
+/* Waits for the end of the work request. A fault may have made it fail, and its QP with it. */
 static void wait_for_it(void)
 {
 	struct ibv_wc wc;

@@ -81,7 +81,7 @@ static void is(__u32 counters, __u32 index, __u64 wanted)
 	       (unsigned long long)wanted);
 }
 
-/* @count datagrams of 100 bytes from a to b, which have arrived. */
+/* Sends @count datagrams of 100 bytes from a to b, and waits until they have arrived. */
 static void datagrams(__u32 count)
 {
 	struct ibv_sge one = sge(&a, 0, 100);
@@ -108,7 +108,7 @@ static void a_static_point_counts_with_a_flow(void)
 	must_point(counters, NO_FLOW, PACKETS, 2);
 	must_point(counters, NO_FLOW, BYTES, 5);
 	datagrams(1);
-	/* The RDMA subsystem reads only what is bound. */
+	/* The RDMA subsystem reads only counters that are bound. */
 	must(read_counters(counters, values, 1, 0), EINVAL, "a read without a flow");
 	flow = counted_flow(counters);
 	is(counters, 2, 0);
@@ -214,7 +214,7 @@ static void flows_add_up_in_one_index(void)
 	second = counted_flow(counters);
 	datagrams(2);
 	is(counters, 0, 2);
-	/* What arrives at a, too: a datagram that nobody receives is counted. */
+	/* Packets that arrive at a count, too, even a datagram for which no receive is posted. */
 	{
 		struct ibv_sge one = sge(&b, 0, 100);
 		struct ibv_send_wr send = datagram(&one, ah_of(&b));
@@ -288,7 +288,7 @@ static void a_flow_with_counters_without_points_is_refused(void)
 	flow = flow_of(b.qp);
 	count_into(&flow, counters);
 	must(create_flow(&flow, &handle), EINVAL, "create_flow");
-	/* It leaves no use. */
+	/* The flow that was refused leaves no use of the counters. */
 	must(destroy_counters(counters), 0, "destroy_counters");
 }
 
@@ -702,7 +702,7 @@ static void *use_flows(void *seed)
 		union flow flow = flow_of(b.qp);
 		__u64 values[VALUES];
 
-		/* Handles of other threads, and of none. */
+		/* Handles of other threads, and handles of no object. */
 		if (!create_counters(&own))
 			counters = own;
 		attach_point(counters, NO_FLOW, PACKETS, 0);
@@ -818,7 +818,7 @@ static int end_flow(void *flow) { return destroy_flow(number_of(flow)); }
 /* More than the user has memory for. */
 #define MOST	1000
 
-/* What the user may have is in use, but for a tenth of a megabyte. */
+/* Uses the memory that the user may have, but for a tenth of a megabyte. */
 static void use_memory(void)
 {
 	struct ibv_cq *spare = ibv_create_cq(device, 2047, NULL, NULL, 0);
@@ -832,7 +832,10 @@ static void use_memory(void)
 	expect(!ibv_destroy_cq(spare), "destroy_cq");
 }
 
-/* An ordinary user is refused objects of each kind, and has all back that it destroys. */
+/*
+ * An ordinary user is refused objects of each kind at some number, and can create as many again
+ * after destroying them.
+ */
 static void an_ordinary_user_has_so_many_objects(void)
 {
 	static const struct {

@@ -60,7 +60,7 @@ static __u64 edge(void)
 	return one_in(8) ? any() : edges[below(sizeof(edges) / sizeof(edges[0]))];
 }
 
-/* A size, which mostly is not too large. */
+/* A size, which is usually not too large. */
 static __u32 size(__u32 usual)
 {
 	return one_in(8) ? edge() : below(usual) + 1;
@@ -92,7 +92,7 @@ static __u32 some(enum kind kind)
 				  below(count < KNOWN ? count : KNOWN)];
 }
 
-/* The mappings that the vandal writes to. */
+/* The mappings that overwrite() writes to. */
 static struct {
 	volatile __u64 *memory;
 	__u32 bytes;
@@ -599,7 +599,7 @@ static void attributes(void)
 	call.hdr.length = sizeof(call.hdr) + call.hdr.num_attrs * sizeof(call.hdr.attrs[0]);
 	if (one_in(32))
 		call.hdr.length = edge();
-	/* The core of Linux 7.3 forgets a reference to the task of a second call of this. */
+	/* At a second call of this, the core of Linux 7.3 leaks a reference to the task. */
 	if (call.hdr.object_id == UVERBS_OBJECT_DEVICE &&
 	    call.hdr.method_id == UVERBS_METHOD_GET_CONTEXT)
 		return;
@@ -647,8 +647,8 @@ static void *caller(void *seed)
 	return NULL;
 }
 
-/* Writes into mapped memory; reading what the kernel writes cannot fail. */
-static void *vandal(void *seed)
+/* Writes into mapped memory. Its reads of what the kernel writes cannot fail. */
+static void *overwrite(void *seed)
 {
 	rng = (__u64)(unsigned long)seed;
 	while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
@@ -664,8 +664,8 @@ static void *vandal(void *seed)
 	return NULL;
 }
 
-/* The skeleton that works. */
-static void skeleton(void)
+/* Makes valid objects, with which the calls of a round begin. */
+static void valid_objects(void)
 {
 	struct end *both[] = { &a, &b };
 	int i;
@@ -696,9 +696,9 @@ static void round_of(__u64 seed)
 	__u64 i;
 
 	rng = seed;
-	skeleton();
+	valid_objects();
 	for (i = 0; i <= CALLERS; i++)
-		expect(!pthread_create(&threads[i], NULL, i < CALLERS ? caller : vandal,
+		expect(!pthread_create(&threads[i], NULL, i < CALLERS ? caller : overwrite,
 				       (void *)(unsigned long)(seed ^ (i + 1))), "a thread");
 	pause_ms(ROUND_MS);
 	__atomic_store_n(&over, 1, __ATOMIC_RELAXED);
@@ -707,7 +707,7 @@ static void round_of(__u64 seed)
 		printf(" %u", known[i].count);
 	puts("");
 	fflush(stdout);
-	/* Some leave while their threads call. */
+	/* Some processes exit while their threads make calls. */
 	for (i = 0; i <= CALLERS && seed & 1; i++)
 		pthread_join(threads[i], NULL);
 	_exit(0);
@@ -746,7 +746,7 @@ static const char *play(const char *name, __u64 seed, int log)
 	fflush(stdout);
 	child = fork();
 	if (!child) {
-		/* What it says of wrong handles is no fault. */
+		/* A message about a wrong handle is not a fault. */
 		open_device(name);
 		round_of(seed);
 	}

@@ -98,7 +98,7 @@ static void ask(int number)
 	asked = number;
 }
 
-/* Requests up to number @tail have completed, those up to @done were seen before. */
+/* The requests up to number @tail have completed; those up to @done were checked before. */
 static void see(__u64 done, __u64 tail)
 {
 	const struct kfabric_ib_cqe *entries = (const void *)(cq.ring + 1);

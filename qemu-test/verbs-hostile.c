@@ -29,7 +29,7 @@
 #define SLICE_MS	500
 #define LEN		4000
 #define STALL_MS	60000
-/* In KiB: what may stay, and what an attack may use meanwhile. */
+/* KiB that may stay in use, and that an attack may use while it lasts. */
 #define MEMORY_KIB	(8 << 10)
 #define PEAK_KIB	(256 << 10)
 #define SETTLED_MS	100000
@@ -245,7 +245,7 @@ static void garbage(void)
 	emit(below(2) ? PEER : OTHER, len, below(2));
 }
 
-/* The attacker knows the QPNs of the flow. */
+/* Attacks the good flow, of which the attacker knows the QPNs. */
 static void at_the_flow(void)
 {
 	__u32 len = below(1024), is_peer = below(2);
@@ -255,7 +255,7 @@ static void at_the_flow(void)
 	emit(is_peer ? PEER : OTHER, 12 + len + (-len & 3) + 4, !is_peer);
 }
 
-/* The connection with the SRQ, from where its peer is. */
+/* Attacks the connection with the SRQ, from the address of its peer. */
 static void at_the_connection(void)
 {
 	__u32 len = below(1100);
@@ -263,7 +263,7 @@ static void at_the_connection(void)
 	__u8 *at = bth(below(8) ? below(0x18) : below(256), victim[1].qp->qp_num, psn, len);
 
 	random_bytes(at, len + 32);
-	/* As RETH: an address and a key that exist, and a length. */
+	/* A RETH with an address and a key that exist, and a length. */
 	if (below(2)) {
 		__u64 addr = htobe64((__u64)(unsigned long)victim[1].memory + below(REGION));
 

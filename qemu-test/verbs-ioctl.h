@@ -54,7 +54,7 @@ static inline void memory_attr(union call *call, __u16 id, __u16 len, const void
 {
 	__u64 data = (__u64)(unsigned long)memory;
 
-	/* The kernel reads what is so short from the attribute. */
+	/* The kernel reads up to 8 bytes from the attribute itself. */
 	if (len <= 8)
 		memcpy(&data, memory, len);
 	attr(call, id, len, data);

@@ -21,10 +21,10 @@
 
 #include <infiniband/kfdv.h>
 
-/* Polls until what is polled for must have come: there is no clock without a call. */
+/* The most polls for an entry: a clock would need a system call. */
 #define TURNS	(1ul << 31)
 
-/* What a program is allowed from here on is to write and to exit. */
+/* From here on the program may only read, write and exit. */
 static void no_calls(void)
 {
 	fflush(stderr);
@@ -207,7 +207,7 @@ static void a_batch_of_work_requests_is_one_call(void)
 	before = calls;
 	getppid();
 	expect(calls == before + 1, "a call is not counted");
-	/* The first of each allocates memory. */
+	/* The first batch and the first list allocate memory. */
 	batch(ibv_qp_to_qp_ex(a.qp));
 	for (i = 0; i < WRS; i++)
 		entry(a.sends, i, IBV_WC_SUCCESS);
@@ -234,7 +234,7 @@ static void ten_entries(void)
 	for (i = 0; i < 10; i++)
 		receive(&a, i, 0, 64);
 	expect(!modify(&a, IBV_QPS_ERR), "ERR");
-	/* They are there when the last one is. */
+	/* All have come when the last one has. */
 	pause_ms(200);
 }
 
@@ -252,7 +252,7 @@ static void entries_that_wait_survive_a_resize(void)
 	expect(!ibv_resize_cq(a.receives, 5) && a.receives->cqe < 1000, "a smaller one");
 	for (; i < 10; i++)
 		entry(a.receives, i, IBV_WC_WR_FLUSH_ERR);
-	/* What comes afterwards is in the new memory. */
+	/* Later entries are in the new memory. */
 	receive(&a, 50, 0, 64);
 	entry(a.receives, 50, IBV_WC_WR_FLUSH_ERR);
 	no_entry(a.receives);
@@ -270,7 +270,7 @@ static void a_resize_below_the_entries_is_refused(void)
 		entry(a.receives, i, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* ibv_resize_cq(3): also while entries come and another thread takes them. */
+/* ibv_resize_cq(3): entries survive also while they come and another thread takes them. */
 static void *take(void *taken)
 {
 	struct ibv_wc wc;
@@ -376,7 +376,7 @@ static int rings(unsigned long (*list)[2], int room)
 	return found;
 }
 
-/* Nonsense in the head and the entries is the program's own trouble. */
+/* Invalid values in the head and the entries harm the program alone. */
 static void nonsense_harms_nobody_else(void)
 {
 	unsigned long list[8][2], i;
@@ -509,7 +509,7 @@ static void objects_are_imported(void)
 	ibv_unimport_mr(mr);
 	ibv_unimport_pd(pd);
 	expect(!ibv_close_device(device), "close_device");
-	/* Those of the first context are still there. */
+	/* The objects of the first context are still there. */
 	device = first;
 	expect(!ibv_dereg_mr(given), "dereg_mr");
 }

@@ -4,7 +4,7 @@
  *
  *	verbs-memory DEVICE TEST
  *
- * Succeeds if the test does; says what is wrong otherwise.
+ * Exits with 0 if the test succeeds; else it prints what is wrong.
  */
 
 #define _GNU_SOURCE

@@ -6,7 +6,7 @@
 #ifndef VERBS_NAMES_H
 #define VERBS_NAMES_H
 
-/* More than a device has counters. */
+/* More than the counters that a device may have. */
 #define NAMED	8192
 
 /* The objects, by their numbers. */
@@ -98,7 +98,7 @@ static inline int create(struct wanted wanted, __u32 *cntr)
 	return 0;
 }
 
-/* The library maps values; an offset is nothing that a program has. */
+/* The library maps the values. Programs do not get an offset. */
 static inline volatile __u64 *map_of(__u64 offset, int prot)
 {
 	errx(1, "offset %llu, %d: by ioctl only", (unsigned long long)offset, prot);
@@ -131,7 +131,7 @@ static inline int change(__u32 cntr, __u64 entry, __u64 op, __u64 value)
 			      ibv_inc_err_comp_cntr(object, value);
 }
 
-/* What a call reads is also at the address of the value, if there is one. */
+/* A read by call returns the value that is at its address, if it has one. */
 static inline int try_read(__u32 cntr, __u64 entry, __u64 *value)
 {
 	struct ibv_comp_cntr *object = of_name(cntr);
@@ -199,7 +199,7 @@ static inline int attach_point(__u32 counters, __u32 flow, __u64 description, __
 					      flow == NO_FLOW ? NULL : of_name(flow));
 }
 
-/* A specification of the kernel is one of libibverbs, at @to. Returns its size. */
+/* Translates a specification of the kernel into one of libibverbs, at @to. Returns its size. */
 static inline __u16 named_spec(const void *from, void *to)
 {
 	const struct ib_uverbs_flow_spec_action_count *count = from;

@@ -169,7 +169,7 @@ static int within(__u64 at, __u64 len)
 	return at <= REGION && len <= REGION - at;
 }
 
-/* Posts a work request; tells how it ended, and false if not well. */
+/* Posts a work request, and prints how it ended. Returns whether it succeeded. */
 static int transmit(struct ibv_send_wr *wr, __u64 at, __u32 len, FILE *out)
 {
 	struct ibv_sge sge = {
@@ -322,8 +322,8 @@ static void get(__u64 at, FILE *out)
 	fprintf(out, "ok %llx\n", number);
 }
 
-/* Does what a line says, and answers. */
-static void obey(const char *line, FILE *out)
+/* Executes the command in a line, and prints the answer. */
+static void execute(const char *line, FILE *out)
 {
 	__u64 a[4] = { 0 };
 	char word[16];
@@ -438,7 +438,7 @@ int main(int argc, char **argv)
 	fprintf(out, " %llx %x\n", (unsigned long long)memory, mr->rkey);
 	while (fgets(line, sizeof(line), in)) {
 		printf("%s", line);
-		obey(line, out);
+		execute(line, out);
 	}
 	return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-provider: what libkfabric has beyond the calls that the other programs test:
- * batches of work requests by ibv_wr_start(3), the extended CQ of ibv_create_cq_ex(3),
- * long lists, and the functions of <infiniband/kfdv.h>. Each test names its page.
+ * verbs-provider: the functions of libkfabric that the other programs do not test: batches of work
+ * requests by ibv_wr_start(3), the extended CQ of ibv_create_cq_ex(3), long lists, and the
+ * functions of <infiniband/kfdv.h>. Each test names its page.
  */
 
 #include <sched.h>
@@ -656,7 +656,7 @@ static void cq_extended_of_datagrams(void)
 	ibv_end_poll(cq);
 }
 
-/* ibv_create_cq_ex(3): what the device does not have is refused. */
+/* ibv_create_cq_ex(3): attributes that the device does not have are refused. */
 static void cq_refused(void)
 {
 	struct ibv_poll_cq_attr unknown = { .comp_mask = 1 };
@@ -705,7 +705,7 @@ static void entries_of_a_destroyed_qp_are_gone(void)
 	expect(!ibv_poll_cq(a.receives, 1, &wc), "an entry of the QP that is destroyed");
 }
 
-/* ibv_create_counters(3), ibv_attach_counters_point_flow(3): arguments that are not known. */
+/* ibv_create_counters(3), ibv_attach_counters_point_flow(3): unknown attributes are refused. */
 static void counters_have_no_other_attributes(void)
 {
 	struct ibv_counters_init_attr init = { 0 }, unknown = { .comp_mask = 1 };
@@ -823,7 +823,7 @@ static void arguments_of_counters_are_checked_by_name(void)
 	expect(!ibv_destroy_comp_cntr(cntr), "destroy_comp_cntr");
 }
 
-/* Of the device of another driver. */
+/* The functions of kfdv.h with the device of another driver. */
 static void foreign(void)
 {
 	struct ibv_comp_cntr_init_attr init = { 0 };

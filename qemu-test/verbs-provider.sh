@@ -21,8 +21,8 @@ cover() {
 		mount -o bind "$copy" "$1"
 }
 
-# put_provider FILE [ABI]: as the package installs it, but for the folder of libkfabric.so.1,
-# for the libibverbs with this private ABI.
+# put_provider FILE [ABI]: install the library as the package does, but for the folder of
+# libkfabric.so.1, for the libibverbs with this private ABI.
 put_provider() {
 	cp "$1" "$providers/libkfabric.so.1" &&
 		ln -sf libkfabric.so.1 "$providers/libkfabric-rdmav${2:-34}.so" &&
@@ -32,22 +32,24 @@ put_provider() {
 no_warning() { ! grep -i warning "$work/client"; }
 list_says() { says "$1" debian a ibv_devices && no_warning; }
 
-# A program links to the library and loads it as a provider: it is loaded once.
+# provider_test DEVICE TEST: a test of verbs-provider.c. Its program links to the library, and loads
+# it as a provider: it is loaded once.
 provider_test() { debian a /tmp/verbs-provider "$1" "$(gid kf0 192.0.2.1)" "$2"; }
 
-# rxe_beside: a device of another driver, with which the provider has nothing to do.
+# rxe_beside: the provider leaves a device of another driver alone.
 rxe_beside() {
 	modprobe rdma_rxe
 	on b rdma link add rxb type rxe netdev vb
 	check "provider: beside rxe, both are listed" list_says '^ *rxb '
-	check "provider: beside rxe, ours is listed" list_says '^ *kf0 '
-	check "provider: rxe is shown" says 'transport:' debian b ibv_devinfo -d rxb
-	check "provider: rxe is another driver's" provider_test rxb foreign
+	check "provider: beside rxe, the device of kfabric is listed" list_says '^ *kf0 '
+	check "provider: ibv_devinfo shows the device of rxe" \
+		says 'transport:' debian b ibv_devinfo -d rxb
+	check "provider: the device of rxe is not one of the provider" provider_test rxb foreign
 	provided_pairs "provider, rxe is the server" kf0 rxb
 	on b rdma link delete rxb
 }
 
-# other_versions: libibverbs and the library are not of one version.
+# other_versions: the library is for another version of libibverbs.
 other_versions() {
 	[ -e /libkfabric-65.so.1 ] || return
 	put_provider /libkfabric-65.so.1
@@ -57,8 +59,7 @@ other_versions() {
 	put_provider /libkfabric.so.1
 }
 
-# provided PROGRAM TEST...: tests of the other programs; each second one, because the
-# kernel's side of all has been tested before.
+# provided PROGRAM TEST...: these tests of another program.
 provided() {
 	local program=$1 test gid
 	shift
@@ -68,11 +69,13 @@ provided() {
 	done
 }
 
-# What a program cannot do by the functions of the pages: offsets, sizes and numbers that no
-# argument has, and objects that another thread destroys.
-by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant|not_known|cannot_be_stored|one_context'
+# Tests of what a program cannot do by the functions of the pages: offsets, sizes and numbers that
+# no argument has, and objects that another thread destroys.
+by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant|not_known'
+by_ioctl_only+='|cannot_be_stored|one_context'
 
-# provided_pairs NAME A B: programs of Debian, the client with device A on a, the server with B on b.
+# provided_pairs NAME A B: programs of Debian, the client with device A on host a, the server with
+# device B on host b.
 provided_pairs() {
 	local name=$1 a=$2 b=$3 ga gb way
 	ga=$(gid "$a" 192.0.2.1)
@@ -113,12 +116,14 @@ provided_65() {
 	shift
 	gid=$(gid kf0 192.0.2.1)
 	for test; do
-		check "provider-65: ${program#verbs-}: $test" debian_65 a "/tmp/$program-65" kf0 "$gid" "$test"
+		check "provider-65: ${program#verbs-}: $test" \
+			debian_65 a "/tmp/$program-65" kf0 "$gid" "$test"
 	done
 }
 
-# with_rdma_core_65: libibverbs 65 beside the 56 of the root. libibverbs looks for every
-# driver of the folder if one device has none yet, and 65 would find no other than ours.
+# with_rdma_core_65: libibverbs 65 beside the 56 of the root. If a device has no driver yet,
+# libibverbs loads every driver of the folder, and 65 would not find the others. So the folder has
+# ours alone.
 with_rdma_core_65() {
 	local way only ga gb
 	[ -e /libkfabric-65.so.1 ] && [ -e /rdma-core-65 ] || return
@@ -139,14 +144,15 @@ with_rdma_core_65() {
 			debian_65 b ibv_rc_pingpong -d kf1 -g "$gb" -n "$times" -c $way -- \
 			debian_65 a ibv_rc_pingpong -d kf0 -g "$ga" -n "$times" -c $way 192.0.2.2
 	done
-	# What libibverbs 65 calls otherwise: a context, a QP, an extended CQ; and what 56 does not call.
+	# Contexts, QPs and extended CQs, for which libibverbs 65 calls the provider in another way
+	# than 56, and functions that 56 does not call.
 	provided_65 verbs-provider wr_operations cq_extended arguments_of_counters_are_checked_by_name \
 		objects_of_another_context_are_refused
 	provided_65 verbs-mapped polling_makes_no_call objects_are_imported
-	provided_65 verbs-counters each_count_is_set_and_incremented_by_verbs memory_of_the_program_has_the_counts \
-		the_largest_value_is_reported
-	provided_65 verbs-counted errors_count_in_the_error_count each_operation_counts_at_its_initiator_and_its_target \
-		attaching_is_checked_by_verbs
+	provided_65 verbs-counters each_count_is_set_and_incremented_by_verbs \
+		memory_of_the_program_has_the_counts the_largest_value_is_reported
+	provided_65 verbs-counted errors_count_in_the_error_count \
+		each_operation_counts_at_its_initiator_and_its_target attaching_is_checked_by_verbs
 	provided_65 verbs-flows a_static_point_counts_with_a_flow a_dynamic_point_counts_on_a_live_flow
 	check "provider-65: a program that is built with 56 has its counters" debian_65 a \
 		/tmp/verbs-counters-by-name kf0 "$ga" memory_of_the_program_has_the_counts
@@ -160,11 +166,11 @@ with_provider() {
 	add
 	cover "$drivers"
 	cover "$providers"
-	check "provider: without it no program has the device" \
+	check "provider: no program can use the device without the provider" \
 		says "wasn't found" debian a ibv_devinfo -d kf0
 	put_provider /libkfabric.so.1
 	check "provider: ibv_devinfo shows the port" info_says 'fw_ver:.*kfabric'
-	check "provider: its number is not that of another driver" no_warning
+	check "provider: libibverbs does not warn of a driver that is missing" no_warning
 	rxe_beside
 	other_versions
 	for test in $(debian a /tmp/verbs-provider --list); do
@@ -176,9 +182,11 @@ with_provider() {
 	for test in attributes refused iova busy; do
 		check "provider: memory: $test" memory "$test"
 	done
+	# Each second test: the kernel's side of all has been tested before.
 	for test in verbs-calls verbs-qps verbs-transfers; do
 		# shellcheck disable=SC2046 # words
-		provided "$test" $(debian a "/tmp/$test" --list | grep -vE 'race|full_cq|largest' | sed -n 'p;n')
+		provided "$test" $(debian a "/tmp/$test" --list | grep -vE 'race|full_cq|largest' |
+			sed -n 'p;n')
 	done
 	# shellcheck disable=SC2046 # words
 	provided verbs-mapped $(debian a /tmp/verbs-mapped --list)

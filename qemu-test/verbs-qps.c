@@ -241,7 +241,7 @@ static void fence(void)
 	check(&b, 131072, 65536, 4);
 }
 
-/* Memory that is not accessible here: what was posted before succeeds. */
+/* The local memory is not accessible: work requests before that one succeed. */
 static void bad_local_key(void)
 {
 	struct ibv_sge bad;
@@ -362,7 +362,7 @@ static void not_ready(void)
 	entry(a.sends, 3, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
-/* In ERR everything is flushed, also what is posted afterwards. */
+/* In ERR every work request is flushed, also one that is posted afterwards. */
 static void flush(void)
 {
 	struct ibv_sge one;
@@ -383,7 +383,7 @@ static void flush(void)
 	entry(a.sends, 1, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* A QP that was reset has nothing of its earlier life, and can be connected again. */
+/* A QP that was reset keeps no work request or attribute, and can be connected again. */
 static void reset(void)
 {
 	struct ibv_sge one;
@@ -452,7 +452,7 @@ static void bad_posts(void)
 	no_entry(a.sends);
 }
 
-/* A query tells what was set. */
+/* A query returns the attributes that were set. */
 static void query(void)
 {
 	struct ibv_qp_init_attr init;
@@ -495,7 +495,7 @@ static void established(void)
 	to_rts(&b, 7);
 }
 
-/* In SQD what has begun ends, and what is posted waits. */
+/* In SQD work requests that have begun end, and those that are posted wait. */
 static void drained(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
@@ -546,7 +546,7 @@ static void solicited(void)
 	entry(b.receives, 2, IBV_WC_SUCCESS);
 }
 
-/* A QP goes with what is posted, and its entries with it. */
+/* A QP is destroyed with its posted work requests and its entries. */
 static void destroyed(void)
 {
 	struct ibv_sge one;

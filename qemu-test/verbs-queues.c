@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-queues: what programs can do with the completion queues and the shared
- * receive queues of a device that has no QPs.
+ * verbs-queues: completion queues and shared receive queues of a device, without QPs.
  *
  *	verbs-queues DEVICE TEST
  *
- * A test that fails says what was not as it should be, and exits with 1.
+ * A test that fails prints the condition that does not hold, and exits with 1.
  */
 
 #include <err.h>
@@ -79,7 +78,7 @@ static void cq_sizes(void)
 			   device->num_comp_vectors - 1);
 	holds(cq && cq->cqe == MAX_CQE);
 	holds(!ibv_destroy_cq(cq));
-	/* As many as a CQ says that it has are no more than it may have. */
+	/* The number of entries that a CQ reports is not above the limit. */
 	cq = ibv_create_cq(device, MAX_CQE - 1, NULL, NULL, 0);
 	holds(cq && cq->cqe >= MAX_CQE - 1 && cq->cqe <= MAX_CQE);
 	holds(!ibv_resize_cq(cq, cq->cqe));
@@ -118,7 +117,7 @@ static void cq_channel(void)
 	fd.fd = channel->fd;
 	holds(poll(&fd, 1, 100) == 0);
 	holds(ibv_poll_cq(cq, 32, wc) == 0);
-	/* A channel that a CQ has stays. */
+	/* A channel with a CQ is not destroyed. */
 	holds(ibv_destroy_comp_channel(channel) == EBUSY);
 	holds(!ibv_destroy_cq(cq));
 	holds(!ibv_destroy_comp_channel(channel));
@@ -160,7 +159,7 @@ static void srq_sizes(void)
 	holds(!ibv_destroy_srq(srq));
 	srq = create_srq(pd, 1, 0, 0);
 	holds(srq);
-	/* A PD that an SRQ has stays. */
+	/* A PD with an SRQ is not deallocated. */
 	holds(ibv_dealloc_pd(pd) == EBUSY);
 	holds(!ibv_destroy_srq(srq));
 	holds(!ibv_dealloc_pd(pd));
@@ -231,7 +230,7 @@ static void srq_post(void)
 			.sg_list = sges,
 			.num_sge = i % 3,
 		};
-	/* The third one has too many parts: the two before it are posted. */
+	/* The third one has too many SGEs: the two before it are posted. */
 	wr[2].num_sge = 3;
 	bad = NULL;
 	holds(ibv_post_srq_recv(srq, wr, &bad) == EINVAL && bad == &wr[2]);
@@ -247,7 +246,7 @@ static void srq_post(void)
 	wr[0].next = NULL;
 	holds(!ibv_post_srq_recv(srq, wr, &bad));
 	holds(ibv_post_srq_recv(srq, wr, &bad) == ENOMEM);
-	/* With receives in it. */
+	/* The SRQ is destroyed with receives in it. */
 	holds(!ibv_destroy_srq(srq));
 	holds(!ibv_dealloc_pd(pd));
 }
@@ -268,7 +267,7 @@ static void many(void)
 }
 
 /*
- * In a memory cgroup with 32 MiB, where no process may be ended for want of memory. Calls with
+ * In a memory cgroup with 32 MiB, where the kernel may end no process to get memory. Calls with
  * much memory fail before there is too little for the program itself.
  */
 static void cgroup(void)
@@ -281,7 +280,7 @@ static void cgroup(void)
 	holds(count > 2 && errno == ENOMEM);
 }
 
-/* Objects that the program leaves: nothing is left of them. */
+/* The program exits with its objects, and none of them stays. */
 static void left(void)
 {
 	struct ibv_pd *pd = alloc_pd();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-rings: CQs that their program maps, by ioctl, for what a library does not do.
+ * verbs-rings: CQs that their program maps, by ioctl: tests of calls that no library makes.
  *
  *	verbs-rings DEVICE GID_INDEX TEST
  *	verbs-rings --list
@@ -82,7 +82,7 @@ static void an_answer_needs_room(void)
 	must(destroy_cq(cq.handle), 0, "destroy_cq");
 }
 
-/* What a CQ reports is not more than it may have, and can be asked for. */
+/* The size that a CQ reports is not above the limit, and a new CQ can have it. */
 static void a_size_that_is_reported_can_be_asked_for(void)
 {
 	static const int less[] = { 0, 1, 65535, 65536, 131071 };

@@ -15,7 +15,7 @@ nothing_left() {
 	done
 }
 
-# Objects of the kernel have no process, and are of QP 1.
+# no_user_objects KIND: no object belongs to a process. Objects of the kernel (QP 1) do not.
 no_user_objects() { ! rdma resource show "$1" 2>/dev/null | grep -q ' pid '; }
 
 # faults: a failure at every allocation of every call, which needs fault injection.
@@ -31,10 +31,10 @@ faults() {
 	delete
 }
 
-# held HOST DEVICE ADDRESS FILE [leave]: a program with every kind of object, in the background;
-# $program.
+# held HOST DEVICE ADDRESS FILE [leave]: starts a program with every kind of object in the
+# background, and sets $program to its process.
 held() {
-	# What the one before has printed.
+	# The output of an earlier program.
 	rm -f "$4"
 	limit=3000 debian "$1" /tmp/verbs-held "$2" "$(gid "$2" "$3")" "${@:5}" >"$4" 2>&1 &
 	program=$!
@@ -68,7 +68,7 @@ killed_with_everything() {
 	done
 }
 
-# in_time COMMAND...: the command takes less than two seconds, on a kernel without checks.
+# in_time COMMAND...: the command takes less than two seconds, or ten on the sanitizing kernel.
 in_time() {
 	local start=${EPOCHREALTIME/[.,]/} status=0 took
 	"$@" || status=$?
@@ -77,7 +77,7 @@ in_time() {
 	((took < 2000 * (patience > 10 ? 5 : 1))) && return $status
 }
 
-# stopped PID: it runs no more until it gets SIGCONT.
+# stopped PID: stops a process until it gets SIGCONT.
 stopped() { kill -STOP "$1" && soon grep -qE '^State:[[:space:]]+T' "/proc/$1/status"; }
 
 # stopped_peers: pingpong of kf0 and kf1, with messages under way, and a program with every kind of
@@ -86,31 +86,35 @@ stopped_peers() {
 	on b rdma link add kf1 type kfabric netdev vb && held b kf1 192.0.2.2 "$work/held" || return
 	debian b ibv_rc_pingpong -d kf1 -g "$(gid kf1 192.0.2.2)" -n 1000000 >"$work/peer" 2>&1 &
 	tcp_on_b || return
-	debian a ibv_rc_pingpong -d kf0 -g "$(gid kf0 192.0.2.1)" -n 1000000 192.0.2.2 >"$work/watch" 2>&1 &
+	debian a ibv_rc_pingpong -d kf0 -g "$(gid kf0 192.0.2.1)" -n 1000000 192.0.2.2 \
+		>"$work/watch" 2>&1 &
 	watcher=$!
 	sleep 0.5
 	stopped "$(held_on kf1 ibv_rc_pingpong)" && stopped "$(held_on kf1)"
 }
 
 # ends_killed: the pingpong of kf0 ends when it is killed.
-ends_killed() { kill -9 "$(held_on kf0 ibv_rc_pingpong)" && soon fails kill -0 "$watcher" 2>/dev/null; }
+ends_killed() {
+	kill -9 "$(held_on kf0 ibv_rc_pingpong)" && soon fails kill -0 "$watcher" 2>/dev/null
+}
 
-# stands_still: programs that do not run keep nobody waiting.
+# stands_still: programs that are stopped let no other program wait.
 stands_still() {
 	wanted "stands still:" || return 0
 	add
 	check "a peer stands still: two programs are stopped" stopped_peers
 	check "a peer stands still: the program at the other end is killed in time" in_time ends_killed
-	check "a peer stands still: its device is deleted in time" in_time delete
-	check "a peer stands still: so is the device of those that are stopped" in_time delete kf1
+	check "a peer stands still: the device of the killed program is deleted in time" in_time delete
+	check "a peer stands still: the device of the stopped programs is deleted in time" \
+		in_time delete kf1
 	# shellcheck disable=SC2046 # one argument for each
 	kill -9 $(held_on kf1 ibv_rc_pingpong) $(held_on kf1) 2>/dev/null
 	wait "$program"
 	check "a peer stands still: nothing is left" nothing_left
 }
 
-# of_cgroup: what a program has of a device is charged to its memory cgroup. No process may be
-# ended for want of memory there, so a call of the program fails.
+# of_cgroup: the objects of a program are charged to its memory cgroup. The kernel may end no
+# process there to get memory, so a call of the program fails.
 of_cgroup() {
 	local group=/sys/fs/cgroup/verbs limited=$((32 << 20)) status=0
 	echo +memory >/sys/fs/cgroup/cgroup.subtree_control
@@ -185,7 +189,8 @@ hostile() {
 		kf1 "$(gid kf1 192.0.2.2)" "$SECONDS_OF_ATTACKS" "$SEED" \
 		3</run/netns/a 4</run/netns/b || status=$?
 	result "hostile: QPs of verbs" $status
-	check "hostile: packets have come" says '"?rx_packets"? [0-9]{3,}' rdma statistic show link kf1/1
+	check "hostile: packets have come" \
+		says '"?rx_packets"? [0-9]{3,}' rdma statistic show link kf1/1
 	check "hostile: nothing is left" nothing_left
 	delete
 	delete kf1

@@ -60,7 +60,7 @@ static void unaligned_atomic(void)
 	must_post(&a, &send);
 	entry(a.sends, 68, IBV_WC_REM_INV_REQ_ERR);
 	is_in(&b, IBV_QPS_ERR);
-	/* No entry tells the responder. */
+	/* The responder has no entry. */
 	event(IBV_EVENT_QP_FATAL);
 }
 
@@ -86,7 +86,7 @@ static void read_needs_local_write(void)
 	is_in(&a, IBV_QPS_ERR);
 }
 
-/* A receive needs the right, too. */
+/* A receive needs the right to write locally, too. */
 static void receive_needs_local_write(void)
 {
 	struct ibv_sge one;
@@ -167,7 +167,7 @@ static void no_reads(void)
 		entry(a.sends, 1, IBV_WC_LOC_QP_OP_ERR);
 }
 
-/* entry(), for what takes minutes on a slow machine. */
+/* As entry(), for a work request that takes minutes on a slow machine. */
 static struct ibv_wc late_entry(struct ibv_cq *cq, __u64 id)
 {
 	struct ibv_wc wc = { 0 };
@@ -480,7 +480,7 @@ static void most_sges(void)
 	check(&b, 100000, at - 100000, 17);
 }
 
-/* The receiver is not ready, and is later. */
+/* The receiver is not ready at first, and is later. */
 static void ready_later(void)
 {
 	struct ibv_sge one;
@@ -563,7 +563,7 @@ static void two_users(void)
 	entry(b.receives, 4, IBV_WC_SUCCESS);
 }
 
-/* An answer to the address that the 40 bytes and the entry tell. */
+/* An answer to the address in the 40 bytes and the entry. */
 static void answer(void)
 {
 	struct ibv_sge one;
@@ -658,7 +658,7 @@ static int all_packets(void)
 	return fd;
 }
 
-/* Those of RoCE v2 that have come have this type of service; their number. */
+/* All packets of RoCE v2 that have come must have this type of service. Returns their number. */
 static int have_class(int fd, __u8 class)
 {
 	__u8 packet[128];
@@ -751,7 +751,7 @@ static void datagrams_in_sqe(void)
 	entry(a.receives, 8, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* SEND_WITH_INV of a key that no memory window has: an error, of both QPs. */
+/* SEND_WITH_INV of a key that no memory window has is an error of both QPs. */
 static void invalidate(void)
 {
 	struct ibv_sge one;
@@ -873,7 +873,7 @@ static void inline_others(void)
 	check(&b, 100, sizeof(bytes), 5);
 }
 
-/* A QP that fails by itself takes no more receives of its SRQ, and says so. */
+/* A QP that fails by itself takes no more receives of its SRQ, and reports that. */
 static void refused_with_srq(void)
 {
 	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };

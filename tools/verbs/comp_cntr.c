@@ -43,7 +43,7 @@ static struct kf_comp_cntr *to_kf_cc(struct ibv_comp_cntr *ibcc)
 	return container_of(ibcc, struct kf_comp_cntr, ibcc);
 }
 
-/* A call on the counter, when no other thread makes one. */
+/* Makes a call on the counter, one thread at a time. */
 static int kf_cc_call(struct ibv_comp_cntr *ibcc,
 		      struct ibv_command_buffer *cmd)
 {
@@ -56,7 +56,10 @@ static int kf_cc_call(struct ibv_comp_cntr *ibcc,
 	return ret;
 }
 
-/* The kernel wants a memory's description; EINVAL if the program's is wrong. */
+/*
+ * Translates a description of memory for the kernel. Return: 0, or EINVAL if it
+ * is invalid.
+ */
 static int kf_describe(const struct kfdv_memory_location *location,
 		       struct ib_uverbs_buffer_desc *desc)
 {
@@ -82,8 +85,8 @@ static int kf_describe(const struct kfdv_memory_location *location,
 }
 
 /*
- * Maps the values of a counter without memory of the program. Without it they
- * are read by calls.
+ * Maps the values of a counter that has no memory of the program. If that
+ * fails, they are read by system calls.
  */
 static void kf_cc_map(struct kf_comp_cntr *cc, uint64_t offset)
 {
@@ -145,8 +148,8 @@ static int kf_cc_create(struct ibv_context *context,
 }
 
 /*
- * A counter whose values are in memory of the program, which is as @kfdv_attr
- * says, or without it in memory of the kernel.
+ * Creates a counter. Its values are in the memory of the program that
+ * @kfdv_attr describes or, if that is NULL, in memory of the kernel.
  * Return: the counter, or NULL with errno.
  */
 struct ibv_comp_cntr *
@@ -194,7 +197,7 @@ int kf_destroy_comp_cntr(struct ibv_comp_cntr *ibcc)
 	fill_attr_in_obj(cmd, UVERBS_ATTR_DESTROY_COMP_CNTR_HANDLE,
 			 ibcc->handle);
 	ret = execute_ioctl(ibcc->context, cmd);
-	/* With the device its objects have gone. */
+	/* If the device has gone, so have its objects. */
 	if (ret && !(ret == EIO && verbs_allow_disassociate_destroy))
 		return ret;
 	if (cc->page)

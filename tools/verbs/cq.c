@@ -2,10 +2,10 @@
 /*
  * Completion queues.
  *
- * A CQ whose entries are in mapped memory is polled without a call: the kernel
- * writes entries and then the tail, the program reads entries and then writes
- * the head, see struct kfabric_ib_cq_ring. A kernel that does not map CQs gets a
- * call for each poll.
+ * A CQ whose entries are in mapped memory is polled without a system call: the
+ * kernel writes entries and then the tail, the program reads entries and then
+ * writes the head, see struct kfabric_ib_cq_ring. If the kernel does not map
+ * CQs, each poll is a system call.
  */
 
 #include <endian.h>
@@ -39,8 +39,8 @@ void kf_cq_unlock(struct kf_cq *cq)
 }
 
 /*
- * The end of the entries that wait. When the device has gone, its memory may read as
- * zeros, and none waits.
+ * The end of the entries that wait. When the device has gone, its memory may
+ * read as zeros; then no entry waits.
  */
 static uint64_t kf_ring_tail(const struct kf_cq *cq)
 {
@@ -68,7 +68,7 @@ static void kf_cq_unmap(struct kf_cq *cq)
 }
 
 /*
- * Maps the memory that the kernel has described; none if the CQ is not mapped.
+ * Maps the memory that the kernel has described, if it maps the CQ.
  * Return: 0, or an error number.
  */
 static int kf_cq_map(struct kf_cq *cq, int cmd_fd)
@@ -159,7 +159,8 @@ struct ibv_cq *kf_create_cq(struct ibv_context *context, int cqe,
 
 /*
  * The kernel gives the CQ other memory, to which it has moved the entries that
- * wait. Entries that others take meanwhile would be there again, hence the lock.
+ * wait. The lock keeps other threads from taking entries meanwhile, which would
+ * be in the new memory again.
  */
 int kf_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
@@ -247,9 +248,9 @@ int kf_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 }
 
 /*
- * The QP is destroyed: no entry of it shall be taken any more. The kernel removes
- * those that it has not written yet. Of mapped memory the others move up, and
- * the head follows them.
+ * Removes the entries of a destroyed QP from a mapped CQ; the kernel writes no
+ * more of them. The other entries move towards the tail, and the head follows
+ * them. From a CQ that is not mapped, the kernel removes the entries.
  */
 void kf_cq_remove(struct ibv_cq *ibcq, uint32_t qp_num)
 {

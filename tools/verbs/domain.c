@@ -144,8 +144,9 @@ struct ibv_pd *kf_alloc_parent_domain(struct ibv_context *context,
 }
 
 /*
- * What a CQ has of the parent domain it is made with.
- * Return: 0, or EINVAL for a domain that is none.
+ * Stores in @single whether a CQ that is created with this parent domain needs
+ * no lock.
+ * Return: 0, or EINVAL if it is not a parent domain.
  */
 int kf_parent_is_single(struct ibv_pd *ibpd, bool *single)
 {

@@ -2,9 +2,9 @@
 /*
  * The provider of rdma-core for the devices of kfabric_ib.ko.
  *
- * All objects are made by the commands of libibverbs. A CQ is read from memory
- * that the kernel writes, if the kernel has that, else by calls. Work requests
- * are posted in batches, one call for each.
+ * All objects are made by the commands of libibverbs. Programs read a CQ from
+ * memory that the kernel writes, if the kernel maps CQs, else by system calls.
+ * Work requests are posted in batches, with one system call each.
  */
 #ifndef KFABRIC_H
 #define KFABRIC_H
@@ -28,7 +28,7 @@ DECLARE_DRV_CMD(kf_resize_cq_cmd, IB_USER_VERBS_CMD_RESIZE_CQ, empty,
  * @vcq: of libibverbs
  * @lock: held while entries are taken
  * @single: the program calls from one thread at a time; @lock is not used
- * @ring: the mapped memory; NULL for a CQ that is polled by calls
+ * @ring: the mapped memory; NULL for a CQ that is polled by system calls
  * @entries: the slots in @ring
  * @mask: number of slots less one
  * @head: entries that were taken from @ring

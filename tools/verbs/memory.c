@@ -59,8 +59,8 @@ int kf_dereg_mr(struct verbs_mr *vmr)
 }
 
 /*
- * A region of another context of the same file: what the kernel tells of it. The
- * program knows its address, not the kernel.
+ * A region of another context of the same file, with what the kernel tells of
+ * it. The kernel does not know its address in the program.
  */
 struct ibv_mr *kf_import_mr(struct ibv_pd *pd, uint32_t handle)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Posting: a batch of work requests, in the kernel's format, is one call.
+ * Posting: a batch of work requests, in the kernel's format, is one system
+ * call.
  *
  * The command of libibverbs for it has the batch on the stack, and at most
  * 64 KiB of it. Here a batch is on the heap if it is large, and has as much as
@@ -95,7 +96,7 @@ struct kf_batch {
 	uint8_t small[KF_SMALL] __attribute__((aligned(8)));
 };
 
-/* A batch of so many; ENOMEM. */
+/* Begins a batch of these numbers. Return: 0, or ENOMEM. */
 static int kf_batch_init(struct kf_batch *batch, const struct kf_queue *queue,
 			 size_t num_wrs, size_t num_sges)
 {
@@ -156,8 +157,9 @@ static int kf_batch_post(struct kf_batch *batch, const struct kf_queue *queue,
 }
 
 /*
- * Is a batch of so many, the last of which has @last_sges of its own, still a
- * command? A number of SGEs below 0 is as one that is too large.
+ * Whether a batch fits into a command: @num_wrs work requests, with @num_sges
+ * SGEs before the last one, and @last_sges of the last one. A negative number
+ * of SGEs counts as one that is too large.
  */
 static bool kf_batch_fits(const struct kf_queue *queue, size_t num_wrs,
 			  size_t num_sges, size_t last_sges)
@@ -168,7 +170,7 @@ static bool kf_batch_fits(const struct kf_queue *queue, size_t num_wrs,
 	       KF_MAX_COMMAND;
 }
 
-/* Translates a work request; what an opcode does not have stays 0. */
+/* Translates a work request. Members that its opcode does not use stay 0. */
 static void kf_send_wr(const struct ibv_qp *qp, const struct ibv_send_wr *wr,
 		       struct ib_uverbs_send_wr *to)
 {
@@ -363,8 +365,9 @@ int kf_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 
 /*
  * Posts what the functions of ibv_wr_start() have collected, already in the
- * kernel's format. Of a batch that is more than one call, or that is refused in
- * the middle, the first work requests may have been posted after an error.
+ * kernel's format. After an error the first work requests may have been posted:
+ * the batch may take several calls, and the kernel may refuse one in the
+ * middle.
  */
 int kf_post_collected(struct ibv_qp *qp, const struct ib_uverbs_send_wr *wrs,
 		      size_t num_wrs, const struct ibv_sge *sges)

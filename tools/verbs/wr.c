@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * ibv_wr_start() and the functions behind it: they collect work requests, in the
- * kernel's format, and ibv_wr_complete() posts them with one call.
+ * ibv_wr_start() and the functions that follow it collect work requests, in the
+ * kernel's format, and ibv_wr_complete() posts them with one system call.
  */
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static void kf_fail(struct kf_wrs *wrs, int error)
 }
 
 /*
- * Room for @more elements of @size behind the @num of an array.
+ * Makes room for @more elements of @size behind the @num of an array.
  * Return: false if there is none; then the error is noted.
  */
 static bool kf_grow(struct kf_wrs *wrs, void **array, size_t *room, size_t num,
@@ -168,7 +168,9 @@ static void kf_wr_atomic_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey,
 		     add, 0);
 }
 
-/* The work request that setters apply to; NULL, with an error noted, if none. */
+/*
+ * The work request that setters apply to; NULL, with an error noted, if none.
+ */
 static struct ib_uverbs_send_wr *kf_last(struct kf_wrs *wrs)
 {
 	if (wrs->error)
@@ -200,7 +202,7 @@ static void kf_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge,
 
 	if (!wr)
 		return;
-	/* Data is set once for a work request. */
+	/* The data of a work request is set once. */
 	if (wr->num_sge || num_sge > to_kf_qp_ex(qp)->cap.max_send_sge) {
 		kf_fail(wrs, EINVAL);
 		return;

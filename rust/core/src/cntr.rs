@@ -43,8 +43,8 @@
 //! set to 1, and by an add to 3 followed by a set to 1 even if the adder has not taken the lock
 //! yet.
 //!
-//! A caller that arms a waiter first releases the waiters of the changes that it has seen. So a waiter
-//! that is armed after a change is not released by it, whenever the notes are taken.
+//! A caller that arms a waiter first releases the waiters of the changes that it has seen. So a
+//! waiter that is armed after a change is not released by it, whenever the notes are taken.
 //!
 //! The changes have a count, so adderr followed by seterr(0) is not missed. Success is checked
 //! before the error. A change of the error value before a thread entered does not end its wait; a
@@ -59,11 +59,11 @@
 //!
 //! [`Works`] are the triggered operations and the deferred work that wait for the counter, in
 //! [`Waiters`] too, because they share the lock and `due`. A triggered operation compares its
-//! threshold with the success value. Deferred work compares with success + error. `due` includes the
-//! lowest threshold of deferred work minus the error value: adding is the same compare with or
+//! threshold with the success value. Deferred work compares with success + error. `due` includes
+//! the lowest threshold of deferred work minus the error value: adding is the same compare with or
 //! without work. After a change of the error value without the lock of the waiters, `due` is too
-//! high until its notes are taken. The task that takes them finds the adds in between, and changes in
-//! between note the sum that they have found.
+//! high until its notes are taken. The task that takes them finds the adds in between, and changes
+//! in between note the sum that they have found.
 //!
 //! Cost: reading and adding O(1); arming, disarming and each release O(log n) in the number of
 //! waiters or works.

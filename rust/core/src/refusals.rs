@@ -4,8 +4,8 @@
 //! A key has 32 bits, and a peer could find one by trying. A refused access ends its connection, so
 //! each try needs a connection. The target therefore counts refusals by the address of the peer,
 //! and makes no connection with a peer that has too many. This protects against hosts that do not
-//! delay their own users. Hosts that do ([`throttle`](crate::throttle)) stay below the limit, unless
-//! several of their users try keys of one user.
+//! delay their own users. Hosts that do ([`throttle`](crate::throttle)) stay below the limit,
+//! unless several of their users try keys of one user.
 //!
 //! Each refusal adds [`PENALTY`] to the time for which the peer is delayed. The first [`FREE`] have
 //! no effect, because the delay of a peer begins so far in the past. The delay is at most
@@ -16,8 +16,8 @@
 //! not counted together, because a delay of the network would disconnect the neighbours of a host
 //! that tries keys.
 //!
-//! The caller lends the memory: a slice of [`Peer`]. If there are more peers than entries, a new one
-//! takes the entry whose delay ends first, with that delay. So no address is forgotten that was
+//! The caller lends the memory: a slice of [`Peer`]. If there are more peers than entries, a new
+//! one takes the entry whose delay ends first, with that delay. So no address is forgotten that was
 //! refused more often.
 
 use core::net::IpAddr;

@@ -167,15 +167,15 @@ unsafe extern "C" fn add(cntr: *mut kfid_cntr, value: u64) -> c_int {
     0
 }
 
-/// Returns whether the caller may take the lock of the waiters: not in softirqs and hard interrupts,
-/// nor with either disabled.
+/// Returns whether the caller may take the lock of the waiters: not in softirqs and hard
+/// interrupts, nor with either disabled.
 fn may_lock() -> bool {
     // SAFETY: Any context.
     unsafe { raw::kfabric_capi_may_lock() }
 }
 
-/// Calls `change`, which takes the lock of the changes. Fails with `EOPNOTSUPP` in a hard interrupt:
-/// that is a sleeping lock with `PREEMPT_RT`.
+/// Calls `change`, which takes the lock of the changes. Fails with `EOPNOTSUPP` in a hard
+/// interrupt: that is a sleeping lock with `PREEMPT_RT`.
 fn locking(change: impl FnOnce() -> Result) -> c_int {
     // SAFETY: Any context.
     code(match unsafe { raw::kfabric_capi_in_hardirq() } {

@@ -424,8 +424,8 @@ pub(super) fn rx_hint(rx: &kfi_rx_attr) -> RxAttr {
     }
 }
 
-/// Reads hints and the open objects that they name. They are large, so they are allocated and not on
-/// the stack. Fails with `ENODATA` if they match no entry of this provider; `ENOMEM`. Sleeps.
+/// Reads hints and the open objects that they name. They are large, so they are allocated and not
+/// on the stack. Fails with `ENODATA` if they match no entry of this provider; `ENOMEM`. Sleeps.
 ///
 /// # Safety
 ///

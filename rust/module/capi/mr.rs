@@ -156,7 +156,8 @@ unsafe fn reg(
     };
     match make() {
         Ok(made) => {
-            // SAFETY: `made` is an open region of this module, which the consumer does not have yet.
+            // SAFETY: `made` is an open region of this module, which the consumer does not have
+            // yet.
             let region = unsafe { inner(made) }.0.clone();
             // SAFETY: By the requirement above. The consumer has the region before the event that
             // names it.

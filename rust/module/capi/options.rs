@@ -228,8 +228,8 @@ pub(super) fn side_of(flags: u64) -> Result<(Side, u64)> {
     }
 }
 
-/// kfi_control() with KFI_GETOPSFLAG: stores the default flags, without the side. Fails with `EINVAL`
-/// for a null pointer, or flags that name neither side or both.
+/// kfi_control() with KFI_GETOPSFLAG: stores the default flags, without the side. Fails with
+/// `EINVAL` for a null pointer, or flags that name neither side or both.
 ///
 /// # Safety
 ///

@@ -87,8 +87,8 @@ pub(super) enum Given {
     Default(OpFlags),
     /// The flags of the call, without defaults (kfi_sendmsg() and the like).
     Explicit(u64),
-    /// kfi_inject() and the like, with these. Such operations cannot be triggered, because they have
-    /// no context that names a condition.
+    /// kfi_inject() and the like, with these. Such operations cannot be triggered, because they
+    /// have no context that names a condition.
     Inject(OpFlags),
 }
 

@@ -28,8 +28,8 @@
 //! root (for containers) are left out: each of their users has an account without a parent.
 //!
 //! The account also records refused accesses to peers' memory ([`Throttle`]). So a user cannot try
-//! keys faster with more processes or more open files. Users without a limit are not delayed. And it
-//! records the peers on other hosts that were refused access to the user's memory
+//! keys faster with more processes or more open files. Users without a limit are not delayed. And
+//! it records the peers on other hosts that were refused access to the user's memory
 //! ([`kfi_core::refusals`]), for users with and without a limit.
 //!
 //! # Locks

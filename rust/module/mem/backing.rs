@@ -73,8 +73,8 @@ pub(super) enum MemoryOwner {
 /// Shared in an [`Arc`]. **Dropping the last reference may sleep**: do it in process context, with
 /// no spin lock held. The exceptions are a buffer, and memory of a kernel consumer that was made
 /// where its caller may not sleep: those can be dropped in any context, unless their lists have a
-/// charge ([`charge_lists`](Self::charge_lists)). The last [`Allowance`] of an account is dropped in
-/// process context.
+/// charge ([`charge_lists`](Self::charge_lists)). The last [`Allowance`] of an account is dropped
+/// in process context.
 ///
 /// # Invariants
 ///

@@ -259,8 +259,8 @@ impl Budget {
         Ok(turn)
     }
 
-    /// Records that the peer at `from` was refused access to memory of the user. A connected endpoint
-    /// of this host is such a peer, too. Does not sleep.
+    /// Records that the peer at `from` was refused access to memory of the user. A connected
+    /// endpoint of this host is such a peer, too. Does not sleep.
     pub(crate) fn refused_peer(&self, from: IpAddr) {
         let mut peers = self.account.0.topmost().refused_peers.lock();
         refusals::refused(&mut peers, from, now_ns());
@@ -311,8 +311,8 @@ impl Drop for Allowance {
     }
 }
 
-/// Bytes that are counted in a part of an account's limit, and in the share of a peer, until this is
-/// dropped. Only process context may drop it, see [`AccountRef`].
+/// Bytes that are counted in a part of an account's limit, and in the share of a peer, until this
+/// is dropped. Only process context may drop it, see [`AccountRef`].
 pub(crate) struct PartAllowance {
     account: AccountRef,
     part: Part,

@@ -3,8 +3,8 @@
 //! Page lists: memory of the kernel that a list of pages names, for fast registration.
 //!
 //! A [`PageList`] has room for a number of pages, which is allocated when it is made. So a caller
-//! that may not sleep can fill it ([`PageList::set`]), again and again. While it is a [`MemRef`], it
-//! does not change. When that and all its clones but one have gone, the last one becomes a
+//! that may not sleep can fill it ([`PageList::set`]), again and again. While it is a [`MemRef`],
+//! it does not change. When that and all its clones but one have gone, the last one becomes a
 //! `PageList` again.
 //!
 //! [`detached`] makes a reference that does not keep the list, for users that may have it for
@@ -68,8 +68,8 @@ impl PageList {
         offset: u32,
         len: u64,
     ) -> Result {
-        // SAFETY: Nothing in a `Backing` relies on being pinned but its charge, which stays where it
-        // is.
+        // SAFETY: Nothing in a `Backing` relies on being pinned but its charge, which stays where
+        // it is.
         let backing = unsafe { self.backing.as_mut().get_unchecked_mut() };
         let segments = backing.segments_mut();
         segments.clear();
@@ -99,8 +99,8 @@ impl PageList {
         MemRef::new(Arc::from(self.backing))
     }
 
-    /// The list of `memory`, which [`into_memory`](Self::into_memory) has made and of which no clone
-    /// or part exists any more. `None` if one does. Process context.
+    /// The list of `memory`, which [`into_memory`](Self::into_memory) has made and of which no
+    /// clone or part exists any more. `None` if one does. Process context.
     pub(crate) fn of_memory(mut memory: MemRef) -> Option<Self> {
         let backing = memory.take_backing()?;
         Some(Self {

@@ -3,8 +3,9 @@
 //! Copying between memory and the payloads of packets.
 //!
 //! Each direction takes one copy, between the memory of an operation and the socket buffer.
-//! [`word`] gives access to a word that peers change by atomics, and [`change_word`] changes it. No function sleeps or yields: a
-//! payload is at most one path MTU, so a copy takes at most that many segments.
+//! [`word`] gives access to a word that peers change by atomics, and [`change_word`] changes it. No
+//! function sleeps or yields: a payload is at most one path MTU, so a copy takes at most that many
+//! segments.
 
 use super::{
     memref::{

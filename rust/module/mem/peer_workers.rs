@@ -137,8 +137,8 @@ impl PeerWorkers {
 }
 
 impl Budget {
-    /// Returns the slot of an item with this `place` that has nothing to do any more, if it has one:
-    /// the next item gets the slot. Process context; does not sleep.
+    /// Returns the slot of an item with this `place` that has nothing to do any more, if it has
+    /// one: the next item gets the slot. Process context; does not sleep.
     pub(crate) fn return_peer_slot(&self, place: &PeerPlace) {
         let next = {
             let mut workers = self.account.0.topmost().peer_workers.lock();
@@ -154,9 +154,9 @@ impl Budget {
         }
     }
 
-    /// Begins to run `work`, an item of `owner`, in a worker with the owner's nice value. `None`: as
-    /// many run for the account as are allowed, and `work` is queued again when one of them ends.
-    /// Process context; does not sleep.
+    /// Begins to run `work`, an item of `owner`, in a worker with the owner's nice value. `None`:
+    /// as many run for the account as are allowed, and `work` is queued again when one of them
+    /// ends. Process context; does not sleep.
     pub(crate) fn enter_peer_worker(
         &self,
         owner: &Owner,

@@ -92,8 +92,8 @@ impl Pinned {
     /// Pins `ranges` of the current process, concatenated, which have at most `most` bytes. Process
     /// context, of the process whose memory it is; may sleep. Fails with `EINVAL` if a range wraps,
     /// or all together are longer than `most`; `ENOMEM` if there is no memory, or `RLIMIT_MEMLOCK`
-    /// would be exceeded; `EFAULT` if an address is not mapped, does not allow the access, or cannot
-    /// be pinned (device memory); `EINTR` if the process is being killed.
+    /// would be exceeded; `EFAULT` if an address is not mapped, does not allow the access, or
+    /// cannot be pinned (device memory); `EINTR` if the process is being killed.
     pub(crate) fn up_to(most: usize, ranges: &[UserRange], access: Access) -> Result<Self> {
         task::might_sleep();
         let mut pages = 0usize;

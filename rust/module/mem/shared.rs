@@ -202,8 +202,8 @@ impl SharedPages {
 
     /// [`map`](Self::map) in the `mmap` operation of a file of another module. That module may be
     /// unloaded before the mapping ends, whose operations are functions of this module. So the
-    /// mapping gets `file`, an [`anon_file::keeper`](crate::shim::anon_file::keeper), in place of its
-    /// own, and no longer holds the other file. Fails as [`map`](Self::map).
+    /// mapping gets `file`, an [`anon_file::keeper`](crate::shim::anon_file::keeper), in place of
+    /// its own, and no longer holds the other file. Fails as [`map`](Self::map).
     pub(crate) fn map_with_file(
         self: &Arc<Self>,
         vma: &VmaNew,

@@ -97,7 +97,8 @@ pub(super) fn verify(skb: &RxSkb, packet: &Packet) -> Result<(), Stat> {
 }
 
 /// Builds a packet, with this traffic class (over IPv4: type of service), UDP source port `source`
-/// and, over IPv4, identification `id`. `fill` writes the payload; the part of the room that it leaves is filled with zeros.
+/// and, over IPv4, identification `id`. `fill` writes the payload; the part of the room that it
+/// leaves is filled with zeros.
 ///
 /// Fails with `ENOMEM`; `EMSGSIZE` if it is longer than an IP packet can be; `EINVAL` if the
 /// addresses are of two families; an error of `fill`. Does not sleep unless `fill` does.

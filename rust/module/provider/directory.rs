@@ -44,8 +44,8 @@ const STRIDE: u32 = 256;
 
 /// Bytes that a port of a passive endpoint, a scalable endpoint, or a transmit context is charged
 /// for. Its entry takes less. But all users of a network namespace share the ports, and what has a
-/// port costs at least as much: with the default limit of a user's memory, one user has at most half
-/// of [`DYNAMIC_PORTS`].
+/// port costs at least as much: with the default limit of a user's memory, one user has at most
+/// half of [`DYNAMIC_PORTS`].
 pub(super) const PORT_BYTES: usize = 32 << 10;
 
 /// The endpoint at an address; `None`: the address is reserved for a context, and peers find no

@@ -3,10 +3,10 @@
 //! Flow: a rule at a datagram endpoint, or a QP of verbs, that counts the packets that match it.
 //!
 //! The rule is in the table of the QP ([`FlowTable`]), where a softirq compares packets with it. A
-//! [`Flow`] has the counter points and their bindings: the static points of the counters object that
-//! it was made with, and dynamic points that were attached later. It is a use of its endpoint and of
-//! each counters object, so these are closed after it. A QP of verbs counts its own uses; its flow
-//! is a use of the domain.
+//! [`Flow`] has the counter points and their bindings: the static points of the counters object
+//! that it was made with, and dynamic points that were attached later. It is a use of its endpoint
+//! and of each counters object, so these are closed after it. A QP of verbs counts its own uses;
+//! its flow is a use of the domain.
 //!
 //! Closing a flow waits for nothing, so a file with many flows is released at once. See
 //! [`net::flow`](crate::net::flow) for packets that arrive at the same time.

@@ -35,9 +35,9 @@
 //! Operations are admitted and started in any context (`ep/admit.rs`). Memory that a peer reads is
 //! copied with bottom halves disabled, where nothing may sleep
 //! ([`Consumer::read`](crate::net::qp::rc::Consumer::read)). Interrupts may change a counter
-//! without the lock of its waiters (`cntr/irq.rs`). Spin locks are leaves unless their documentation
-//! says otherwise. None is held while memory is allocated or a consumer is called, or while data are
-//! copied, except one packet of a granted message (`ep/rdm/remote/session.rs`).
+//! without the lock of its waiters (`cntr/irq.rs`). Spin locks are leaves unless their
+//! documentation says otherwise. None is held while memory is allocated or a consumer is called, or
+//! while data are copied, except one packet of a granted message (`ep/rdm/remote/session.rs`).
 //!
 //! # Lock order
 //!
@@ -61,8 +61,8 @@
 //! - The lock of an endpoint's transmit side -> that of a waiting send, a leaf.
 //! - The lock of an endpoint's submission queues may be taken under any of these but leaves. Only
 //!   those of the workqueue and of the timer are taken under it (`ep/submit/`).
-//! - The mutex of a flow's points -> the lock of a counters object, a leaf. A mutex of a flow is not
-//!   held while the table of flows of its endpoint changes.
+//! - The mutex of a flow's points -> the lock of a counters object, a leaf. A mutex of a flow is
+//!   not held while the table of flows of its endpoint changes.
 //! - The lock of a counter's changes is a leaf. It is taken in any context, alone or under the spin
 //!   lock of the counter.
 //! - The lock of a completion counter's copies is a leaf. It is taken after the lock of the counter

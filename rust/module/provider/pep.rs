@@ -370,8 +370,8 @@ impl Pep {
     /// Fails with `KFI_ENOEQ` if no EQ is bound; `EADDRNOTAVAIL` if no link of the namespace has
     /// the address; `EACCES` if a program may not use the port (see
     /// [`check_port`](crate::shim::udp::UdpSockets::check_port)); `ENODEV` if the namespace has no
-    /// link; `EADDRINUSE` if the port, or with port 0 every port, is in use; `KFI_EOPBADSTATE` if it
-    /// listens; `EBADF`; `ENOMEM`. Sleeps.
+    /// link; `EADDRINUSE` if the port, or with port 0 every port, is in use; `KFI_EOPBADSTATE` if
+    /// it listens; `EBADF`; `ENOMEM`. Sleeps.
     pub(crate) fn listen(self: &Arc<Self>) -> Result {
         self.set_up(|state| {
             if self.requests.lock().eq.is_none() {

@@ -16,9 +16,9 @@
 //! just freed is not reused at once, and a program that uses a stale handle gets an error.
 //!
 //! The objects are in arrays (chunks) of [`CHUNK`] each, which are allocated when needed and stay:
-//! every call looks up a handle, and that takes two loads. The table is charged to the budget of its
-//! file: an empty one regardless of the limit, because the number of open files is limited by the
-//! kernel, and each chunk up to the limit.
+//! every call looks up a handle, and that takes two loads. The table is charged to the budget of
+//! its file: an empty one regardless of the limit, because the number of open files is limited by
+//! the kernel, and each chunk up to the limit.
 //!
 //! # Locks
 //!

@@ -120,8 +120,9 @@ pub(super) fn deadline(deadline: u64) -> Deadline {
     Deadline::from_abi(deadline, if deadline == 0 { 0 } else { now_ns() })
 }
 
-/// The result of a read of events that waited until `limit`, which the program passed as `deadline`.
-/// A poll that finds nothing fails with `EAGAIN`, a call whose deadline has passed with `ETIMEDOUT`.
+/// The result of a read of events that waited until `limit`, which the program passed as
+/// `deadline`. A poll that finds nothing fails with `EAGAIN`, a call whose deadline has passed with
+/// `ETIMEDOUT`.
 #[inline]
 pub(super) fn timed<T>(deadline: u64, limit: Deadline, result: Result<T>) -> Result<T> {
     match result {

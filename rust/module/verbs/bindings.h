@@ -87,7 +87,8 @@ struct kfabric_verbs_sge {
  * @opcode: KFABRIC_VERBS_OP_...
  * @vendor_err: what the status does not say
  * @byte_len: of a receive
- * @imm_or_key: immediate data in the byte order of the host, or a key that was invalidated
+ * @imm_or_key: immediate data in the byte order of the host, or a key that was
+ *              invalidated
  * @src_qp: of a datagram
  * @flags: enum ib_wc_flags
  * @network_hdr_type: enum rdma_network_type
@@ -106,7 +107,7 @@ struct kfabric_verbs_wc {
 	u8	network_hdr_type;
 };
 
-/* enum ib_wc_status, as kfi_roce has them */
+/* Values of enum ib_wc_status that kfi_roce has */
 #define KFABRIC_VERBS_WC_SUCCESS		0
 #define KFABRIC_VERBS_WC_LOC_LEN_ERR		1
 #define KFABRIC_VERBS_WC_LOC_QP_OP_ERR		2
@@ -169,20 +170,21 @@ enum kfabric_verbs_access {
 #define KFABRIC_VERBS_MAX_PAGES			512
 
 /*
- * The most entries of a CQ, a power of two as the size of a mapped one is, receives
- * of a receive queue, and parts of one.
+ * The most entries of a CQ (a power of two, as the size of a mapped CQ), the
+ * most receives of a receive queue, and the most SGEs of a receive or work
+ * request.
  */
 #define KFABRIC_VERBS_MAX_CQE			131072
 #define KFABRIC_VERBS_MAX_RECV_WR		16384
 #define KFABRIC_VERBS_MAX_SGE			16
 
-/* READs and atomics that a QP, and its peer at the QP, may have outstanding. */
+/* The most READs and atomics that a QP, or its peer, may have outstanding. */
 #define KFABRIC_VERBS_MAX_RD_ATOMIC		16
 
 /**
  * struct kfabric_verbs_srq_attr - the attributes of an SRQ
  * @max_wr: the most receives
- * @max_sge: the most parts of each
+ * @max_sge: the most SGEs of each
  * @limit: the event comes when fewer receives are left; 0: not armed
  */
 struct kfabric_verbs_srq_attr {
@@ -208,7 +210,10 @@ struct kfabric_verbs_context *
 kfabric_verbs_context_alloc(struct kfabric_verbs_device *device);
 void kfabric_verbs_context_free(struct kfabric_verbs_context *context);
 
-/* Mappings of the file of a context: map.rs. The pages stay while they are mapped. */
+/*
+ * Mappings of the file of a context: map.rs. The pages stay while they are
+ * mapped.
+ */
 int kfabric_verbs_mmap(struct kfabric_verbs_context *context,
 		       struct vm_area_struct *vma);
 
@@ -241,7 +246,7 @@ int kfabric_verbs_mmap(struct kfabric_verbs_context *context,
 #define KFABRIC_VERBS_QP_STATE		1
 
 /**
- * struct kfabric_verbs_av - the way to a peer
+ * struct kfabric_verbs_av - an address vector
  * @sgid: the address that packets come from; IPv4 as an IPv4-mapped address
  * @dgid: the address that they go to
  * @traffic_class: that of the packets; over IPv4 their type of service
@@ -262,7 +267,7 @@ struct kfabric_verbs_av {
  * @send_cq: where its work requests complete
  * @recv_cq: where its receives complete
  * @srq: where its receives come from, or NULL
- * @cookie: what callbacks and entries name it by
+ * @cookie: the name of the QP in callbacks and entries
  * @type: KFABRIC_VERBS_QP_...
  * @signal_all: all work requests are signalled
  * @max_send_wr: work requests; rounded up by the call
@@ -286,25 +291,25 @@ struct kfabric_verbs_qp_init {
 };
 
 /**
- * struct kfabric_verbs_qp_attr - attributes of a QP, as of struct ib_qp_attr
+ * struct kfabric_verbs_qp_attr - attributes of a QP, as struct ib_qp_attr
  * @state: the new state
- * @cur_state: see there
- * @path_mtu: see there
- * @qkey: see there
- * @rq_psn: see there
- * @sq_psn: see there
- * @dest_qpn: see there
+ * @cur_state: as in struct ib_qp_attr
+ * @path_mtu: as in struct ib_qp_attr
+ * @qkey: as in struct ib_qp_attr
+ * @rq_psn: as in struct ib_qp_attr
+ * @sq_psn: as in struct ib_qp_attr
+ * @dest_qpn: as in struct ib_qp_attr
  * @access: operations that the peer may use, as enum ib_access_flags
- * @pkey_index: see there
- * @port: see there
+ * @pkey_index: as in struct ib_qp_attr
+ * @port: as in struct ib_qp_attr
  * @drain_event: report that the send queue is drained
- * @max_rd_atomic: see there
- * @max_dest_rd_atomic: see there
- * @min_rnr_timer: see there
- * @timeout: see there
- * @retry_cnt: see there
- * @rnr_retry: see there
- * @av: the way to the peer
+ * @max_rd_atomic: as in struct ib_qp_attr
+ * @max_dest_rd_atomic: as in struct ib_qp_attr
+ * @min_rnr_timer: as in struct ib_qp_attr
+ * @timeout: as in struct ib_qp_attr
+ * @retry_cnt: as in struct ib_qp_attr
+ * @rnr_retry: as in struct ib_qp_attr
+ * @av: the address vector of the peer
  */
 struct kfabric_verbs_qp_attr {
 	u32	state;
@@ -330,11 +335,12 @@ struct kfabric_verbs_qp_attr {
 /**
  * struct kfabric_verbs_send - a work request
  * @wr_id: the poster's ID of it
- * @remote_addr: memory of the peer, or the first address of a region to register
+ * @remote_addr: memory of the peer, or the first address of a region to
+ *               register
  * @compare_add: the value to compare with, or to add
  * @swap: the value to swap in
  * @sges: its memory; with inline data, addresses of the poster
- * @av: the way to the peer, for a datagram
+ * @av: the address vector of the peer, for a datagram
  * @num_sge: how many SGEs
  * @opcode: KFABRIC_VERBS_WR_*
  * @flags: KFABRIC_VERBS_SEND_*
@@ -378,7 +384,7 @@ int kfabric_verbs_qp_post_recv(struct kfabric_verbs_qp *qp, u64 wr_id,
 			       const struct kfabric_verbs_sge *sges,
 			       u32 num_sge);
 
-/* PDs: pd.rs. Without a context, those of the kernel callers of the device. */
+/* PDs: pd.rs. A PD without a context is that of the device's kernel callers. */
 struct kfabric_verbs_pd *
 kfabric_verbs_pd_alloc(struct kfabric_verbs_device *device,
 		       struct kfabric_verbs_context *context);
@@ -387,8 +393,8 @@ int kfabric_verbs_pd_charge_ah(struct kfabric_verbs_pd *pd);
 void kfabric_verbs_pd_uncharge_ah(struct kfabric_verbs_pd *pd);
 
 /*
- * Memory regions: mr.rs, fast_mr.rs. The key, local and remote, is stored at @key. @access
- * is of enum kfabric_verbs_access.
+ * Memory regions: mr.rs, fast_mr.rs. The key, local and remote, is stored at
+ * @key. @access is of enum kfabric_verbs_access.
  */
 struct kfabric_verbs_mr *
 kfabric_verbs_mr_user(struct kfabric_verbs_pd *pd, u64 start, u64 len,
@@ -467,7 +473,7 @@ int kfabric_verbs_qp_attach(struct kfabric_verbs_qp *qp,
 #define KFABRIC_VERBS_MAX_POINTS	16
 
 /**
- * struct kfabric_verbs_match - fields of a packet: the values or the masks of a rule
+ * struct kfabric_verbs_match - the values or the masks of a rule
  * @src_ip: where it comes from; an IPv4 address has 4 bytes
  * @dest_ip: where it goes to
  * @src_port: its UDP source port, in the byte order of the host
@@ -522,7 +528,7 @@ struct kfabric_verbs_map {
 };
 
 /*
- * Completion queues: cq.rs. A mapped one has no entries to poll. A resize takes
+ * Completion queues: cq.rs. A mapped CQ has no entries to poll. A resize takes
  * two steps, between which a program is told what to map: memory for another
  * number of entries, and its exchange for that of the CQ, which takes it in any
  * case.

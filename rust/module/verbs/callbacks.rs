@@ -43,8 +43,8 @@ impl Callbacks {
     ///
     /// # Safety
     ///
-    /// They may be called with the cookie of each object of the device, until the object's handle is
-    /// ended.
+    /// They may be called with the cookie of each object of the device, until the object's handle
+    /// is ended.
     pub(super) unsafe fn new(functions: &'static kfabric_verbs_callbacks) -> Self {
         // INVARIANT: By the requirement above.
         Self(functions)
@@ -61,7 +61,7 @@ impl Callbacks {
     /// The CQ with this cookie was full when an entry came. Any context; no spin lock held.
     pub(super) fn cq_error(self, cq: Cookie) {
         if let Some(cq_error) = self.0.cq_error {
-            // SAFETY: As above.
+            // SAFETY: By the type invariants; the CQ calls this, so its handle is not ended.
             unsafe { cq_error(cq.address()) };
         }
     }

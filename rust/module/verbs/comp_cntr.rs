@@ -2,8 +2,8 @@
 
 //! Completion counters of a program, and the set of them that a QP counts with.
 //!
-//! The counters are those of the provider ([`comp_cntr`](crate::provider::comp_cntr)), in the domain
-//! of the context. `kfi_core::comp_cntr` defines what counts. A QP counts:
+//! The counters are those of the provider ([`comp_cntr`](crate::provider::comp_cntr)), in the
+//! domain of the context. `kfi_core::comp_cntr` defines what counts. A QP counts:
 //!
 //! - a work request when it leaves the send queue, with the bytes that it was posted with, before
 //!   its entry is added to the CQ, if it has one;
@@ -14,8 +14,8 @@
 //! A work request that a change to RESET, or the end of the QP, removes has no result and is not
 //! counted. A QP without counters has no set.
 //!
-//! Counting takes the locks of the counter, in process context. No spin lock is held that interrupts
-//! take.
+//! Counting takes the locks of the counter, in process context. No spin lock is held that
+//! interrupts take.
 
 use kernel::{
     prelude::*,
@@ -157,7 +157,7 @@ impl Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        // Nothing uses it, unless `close` was not called before.
+        // After a successful `close` nothing uses the counter. Otherwise this ends its uses.
         object::force_close(&*self.cntr);
     }
 }
@@ -207,8 +207,8 @@ impl AttachedCntrs {
         Ok(())
     }
 
-    /// Counts an operation, one of `op` or none, if it has a counter. Process context, also with
-    /// bottom halves disabled; does not sleep.
+    /// Counts an operation, if it has a counter. `op` has one bit, or none. Process context, also
+    /// with bottom halves disabled; does not sleep.
     #[cold]
     pub(super) fn count(&self, op: CompCntrOps, success: bool, len: u64) {
         let bit = op.bits().trailing_zeros() as usize;
@@ -266,8 +266,8 @@ impl Qp {
         }
     }
 
-    /// Counts an operation of `len` bytes that has ended, if it has a counter. Process context, also
-    /// with bottom halves disabled; no spin lock held that interrupts take. Does not sleep.
+    /// Counts an operation of `len` bytes that has ended, if it has a counter. Process context,
+    /// also with bottom halves disabled; no spin lock held that interrupts take. Does not sleep.
     #[inline]
     pub(super) fn count(&self, op: CompCntrOps, status: Status, len: u32) {
         if let Some(attached) = self.cntrs.as_ref() {
@@ -275,13 +275,15 @@ impl Qp {
         }
     }
 
-    /// Counts a work request that has left the send queue. As [`count`](Self::count).
+    /// Counts a work request that has left the send queue. The context is that of
+    /// [`count`](Self::count).
     #[inline]
     pub(super) fn count_send(&self, request: &WorkRequest, status: Status) {
         self.count(ops_of(&request.op), status, request.len);
     }
 
-    /// Counts a receive that has ended with this entry. As [`count`](Self::count).
+    /// Counts a receive that has ended with this entry. The context is that of
+    /// [`count`](Self::count).
     #[inline]
     pub(super) fn count_receive(&self, entry: &Entry) {
         let len = match entry.opcode {
@@ -314,7 +316,7 @@ fn word(at: &kfabric_verbs_word, budget: &Budget) -> Result<PinnedWord> {
     }
 }
 
-/// The entry with a number. Fails with `EINVAL`.
+/// The entry with a number. Fails with `EINVAL` for a number that no entry has.
 fn entry_of(number: u32) -> Result<CompCntrEntry> {
     CompCntrEntry::try_from(number).map_err(to_error)
 }
@@ -420,7 +422,8 @@ unsafe extern "C" fn kfabric_verbs_comp_cntr_max(cntr: *const kfabric_verbs_comp
     unsafe { borrow(cntr) }.cntr.max_value()
 }
 
-/// Where its page is in the file of the device; 0 if it has memory of the program. Any context.
+/// The offset of its page in the device's file, bytes; 0 if the values are in memory of the
+/// program. Any context.
 ///
 /// # Safety
 ///

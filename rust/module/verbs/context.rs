@@ -10,8 +10,8 @@
 //! The objects of kernel callers are below a context of the device. They belong to the user who
 //! added the device, and are charged to that user's account for kernel consumers.
 //!
-//! Counters are objects of the provider. They belong to a domain, which a context gets with its first
-//! counter and which ends with it.
+//! Counters are objects of the provider. They belong to a domain, which a context gets with its
+//! first counter and which ends with it.
 //!
 //! All functions need process context and may sleep.
 
@@ -109,7 +109,8 @@ impl Drop for Counting {
     }
 }
 
-/// The identifier of objects of this front end for the provider: no handle of another one.
+/// What the provider gets as the handle of an object of this front end. No object of another front
+/// end has it.
 const NO_HANDLE: u64 = u64::MAX;
 
 /// What the objects of a program on a device belong to, or those of its kernel callers.
@@ -179,8 +180,8 @@ impl Context {
         drop(counting);
     }
 
-    /// The domain of its counters, and their identity. Fails with `ENODEV` if the interface has gone,
-    /// `ENOMEM`.
+    /// The domain of its counters, and their identity. Fails with `ENODEV` if the interface has
+    /// gone, `ENOMEM`.
     pub(super) fn domain(&self) -> Result<(Arc<Domain>, Ident)> {
         let mut counting = self.counting.lock();
         let counting = match &mut *counting {
@@ -228,7 +229,7 @@ impl Context {
         self.callbacks
     }
 
-    /// What its objects are charged with. Any context.
+    /// The budget to which its objects are charged. Any context.
     pub(super) fn budget(&self) -> &Budget {
         &self.budget
     }

@@ -8,11 +8,11 @@
 //! # The handler
 //!
 //! A CQ that is armed calls its completion handler once for the next entry: for each one, or for
-//! one that is solicited or in error. An armed CQ is not disarmed, and not made to wait for less. A
-//! push decides under the lock whether there is a call, and [`Cq::notify`] makes it. So a QP pushes
-//! under its own locks and calls the handler when it has released them, once for several entries.
-//! One task at a time calls the handlers of a CQ. Another one leaves its call to that task, which
-//! looks again before it stops.
+//! one that is solicited or in error. Arming a CQ again neither disarms it nor makes it wait for
+//! fewer entries. A push decides under the lock whether there is a call, and [`Cq::notify`] makes
+//! it. So a QP pushes under its own locks and calls the handler when it has released them, once for
+//! several entries. One task at a time calls the handlers of a CQ. Another one leaves its call to
+//! that task, which looks again before it stops.
 //!
 //! # Overrun
 //!
@@ -120,7 +120,7 @@ pub(super) enum Access {
     Mapped(Arc<Context>),
 }
 
-/// What belongs to the entries of a CQ.
+/// The charge and the mapping of the entries of a CQ.
 struct Room {
     /// The charge for them, unless their memory has its own.
     _memory: Allowance,
@@ -129,7 +129,8 @@ struct Room {
 }
 
 impl Room {
-    /// What the program maps of these entries; zeros if they are polled. Any context.
+    /// Describes the memory of these entries that the program maps; all zeros if they are polled.
+    /// Any context.
     fn memory(&self, entries: &Entries) -> kfabric_verbs_map {
         match (&self.mapped, entries) {
             (Some(mapped), Entries::Mapped(ring)) => kfabric_verbs_map {
@@ -264,9 +265,9 @@ impl Cq {
 
     /// Removes the entries of a QP that pushes none any more. Process context, sleeps.
     ///
-    /// Of a program, only if no more than [`FORGET`] entries wait: a user who ends thousands of QPs
-    /// would look at hundreds of thousands of entries for each. Nothing refers to the QP by an entry
-    /// of a program.
+    /// For a program, only if no more than [`FORGET`] entries wait: otherwise a user who ends
+    /// thousands of QPs could have hundreds of thousands of entries searched for each. Nothing uses
+    /// a program's entry to find its QP.
     pub(super) fn forget(&self, qp: Cookie) {
         let _resizing = self.resizing.lock();
         let of_program = self.budget.principal().kind() == OwnerKind::Program;
@@ -294,14 +295,15 @@ impl Cq {
         })
     }
 
-    /// Gives the CQ that memory, in place of its own. Entries that wait stay. Fails with `EINVAL` if
-    /// more wait than it was asked for; nothing has changed then. Process context, sleeps.
+    /// Replaces the memory of the CQ by `other`. Entries that wait stay. Fails with `EINVAL` if
+    /// more entries wait than the number that was asked for; the CQ is unchanged then. Process
+    /// context, sleeps.
     pub(super) fn resize_to(&self, mut other: OtherSize) -> Result {
         let mut resizing = self.resizing.lock();
         let mut copied = 0;
         loop {
             let mut ring = self.ring.lock();
-            // Also if the next power of two were enough.
+            // The number that was asked for counts, although the next power of two may be enough.
             if ring.len() > other.entries.into() {
                 return Err(EINVAL);
             }
@@ -316,14 +318,15 @@ impl Cq {
         Ok(())
     }
 
-    /// Both. Fails as they do.
+    /// Calls [`other_size`](Self::other_size) and [`resize_to`](Self::resize_to). Fails as they do.
     #[cfg(kfi_kunit)]
     pub(super) fn resize(&self, entries: u32) -> Result {
         self.resize_to(self.other_size(entries)?)
     }
 }
 
-/// Memory for another number of entries, which the CQ does not have yet. Dropped in process context.
+/// Memory for another number of entries, which the CQ does not have yet. Dropped in process
+/// context.
 pub(super) struct OtherSize {
     /// The number that was asked for.
     entries: u32,
@@ -390,8 +393,8 @@ unsafe extern "C" fn kfabric_verbs_cq_map(
     unsafe { map.write(cq.memory()) };
 }
 
-/// Memory for another number of entries of a CQ, for [`kfabric_verbs_cq_resize`]. Stores what a program
-/// will map of it: zeros for a CQ that is polled. Fails as [`Cq::other_size`]. Sleeps.
+/// Memory for another number of entries of a CQ, for [`kfabric_verbs_cq_resize`]. Stores what a
+/// program will map of it: zeros for a CQ that is polled. Fails as [`Cq::other_size`]. Sleeps.
 ///
 /// # Safety
 ///
@@ -412,8 +415,8 @@ unsafe extern "C" fn kfabric_verbs_cq_room_new(
     handle(other.and_then(|other| Ok(KBox::new(other, GFP_KERNEL_ACCOUNT)?)))
 }
 
-/// Gives a CQ other memory, and takes the handle of that in any case. Fails as [`Cq::resize_to`].
-/// Sleeps.
+/// Replaces the memory of a CQ, and consumes the handle `room`, also after an error. Fails as
+/// [`Cq::resize_to`]. Sleeps.
 ///
 /// # Safety
 ///
@@ -433,7 +436,7 @@ unsafe extern "C" fn kfabric_verbs_cq_resize(
     code(cq.resize_to(KBox::into_inner(other)))
 }
 
-/// Frees memory that no CQ has got. Sleeps.
+/// Frees memory that was not given to a CQ. Sleeps.
 ///
 /// # Safety
 ///
@@ -459,8 +462,9 @@ unsafe extern "C" fn kfabric_verbs_cq_poll(
     let cq = unsafe { Arc::<Cq>::borrow(cq.cast()) };
     let mut at = wc;
     cq.poll(count, |entry| {
-        // SAFETY: There is room for `count` entries, and this is called at most so often. `at` is
-        // behind the last one at the end.
+        // SAFETY: `wc` has room for `count` entries, and this is called at most `count` times. So
+        // `at` is inside of the array when it is written, and directly behind it at most
+        // afterwards.
         unsafe {
             at.write(entry.to_wc());
             at = at.add(1);
@@ -468,8 +472,8 @@ unsafe extern "C" fn kfabric_verbs_cq_poll(
     })
 }
 
-/// Arms a CQ. Returns 1 if it has entries and the caller asked for that, 0, or `-EOPNOTSUPP` for
-/// flags that are not known. Any context.
+/// Arms a CQ. Returns 1 if it has entries and the caller asks whether it has; `-EOPNOTSUPP` for
+/// flags that are not known; otherwise 0. Any context.
 ///
 /// # Safety
 ///

@@ -3,8 +3,8 @@
 //! The entries of a CQ in memory that its program maps and reads without a call.
 //!
 //! The layout is that of `include/uapi/rdma/kfabric-abi.h`: the words of
-//! [`kfi_core::ring`](kfi_core::ring), then the entries. The module writes entries and the tail. The
-//! program writes the head, which is accepted only between the last one and the tail, and may
+//! [`kfi_core::ring`](kfi_core::ring), then the entries. The module writes entries and the tail.
+//! The program writes the head, which is accepted only between the last one and the tail, and may
 //! overwrite the entries, which the module never acts on.
 //!
 //! The functions do not sleep, but for [`MappedRing::new`]; the caller holds the lock of the CQ.
@@ -114,7 +114,7 @@ impl MappedRing {
 
     /// The number of entries that the program has not taken. Reads the head.
     pub(super) fn len(&mut self) -> u32 {
-        // After an invalid head, by the last valid one.
+        // If the head is invalid, the last valid one counts.
         let _ = self.ring.observe();
         self.ring.queued()
     }
@@ -167,7 +167,7 @@ fn offset(number: u64, size: u32) -> usize {
     size_of::<kfabric_ib_cq_ring>() + slot * size_of::<kfabric_ib_cqe>()
 }
 
-/// The words of a ring. The program has no use for those between tail and head.
+/// The words of a ring. Programs do not use the reserved ones.
 fn words(pages: &Arc<SharedPages>) -> Result<Words<SharedWord>> {
     let word = |offset| pages.word(offset).ok_or(EINVAL);
     let reserved =

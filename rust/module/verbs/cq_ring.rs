@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ring of a CQ: its entries, in the order in which they came, and for which the CQ is armed.
+//! The ring of a CQ: its entries, in the order in which they came, and for which entry the CQ is
+//! armed.
 //!
 //! The entries are in memory of the module ([`PrivateRing`]), or in memory that a program maps
 //! ([`MappedRing`]).
 //!
 //! # Positions
 //!
-//! A private ring counts all entries that ever came. The number of an entry is its position, which it
-//! keeps when the ring gets another size. Its place is the remainder by the size. So a resize copies
-//! entries piece by piece, and an interrupt never waits for the copy of all.
+//! A private ring counts all entries that ever came. The number of an entry is its position, which
+//! it keeps when the ring gets another size. Its place in the ring is the position modulo the size.
+//! So a resize copies entries piece by piece, and an interrupt never waits for the copy of all.
 //!
-//! [`PrivateRing::forget_piece`] removes entries from the middle, piece by piece, too. It moves those that
-//! stay towards the head. The places between these and the rest are the gap.
+//! [`PrivateRing::forget_piece`] removes entries from the middle, piece by piece, too. It moves
+//! those that stay towards the head. The places between these and the rest are the gap.
 //!
 //! The functions do not sleep; the caller holds the lock of the CQ.
 
@@ -109,7 +110,7 @@ impl Entry {
         network_hdr_type: 0,
     };
 
-    /// The same for `kfabric_ib.ko`.
+    /// The entry, in the format of `kfabric_ib.ko`.
     pub(super) fn to_wc(self) -> kfabric_verbs_wc {
         kfabric_verbs_wc {
             wr_id: self.wr_id,
@@ -131,7 +132,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overrun;
 
-/// For which entry a CQ calls its handler. The later ones include the earlier ones.
+/// The entries for which an armed CQ calls its handler. Each value includes those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Arm {
     /// For none.
@@ -161,7 +162,7 @@ pub(super) enum Entries {
 pub(super) struct Ring {
     pub(super) entries: Entries,
     pub(super) arm: Arm,
-    /// Whether the owner has got the event.
+    /// Whether the owner was told of an overrun.
     overrun: bool,
     pub(super) due: Due,
     /// Whether a task calls the handlers.
@@ -202,7 +203,7 @@ impl Ring {
             true => Arm::Solicited,
             false => Arm::Next,
         };
-        // Also for an entry that is lost: its owner must not wait for it.
+        // A lost entry wakes the owner, too, which would wait for it otherwise.
         if self.arm >= least {
             self.arm = Arm::Not;
             self.due.comp = true;
@@ -236,7 +237,8 @@ impl Ring {
     }
 
     /// Copies the next piece from position `from` on to another ring of the same kind. Returns
-    /// whether it was the last piece. Fails with `EINVAL` if more entries wait than have room there.
+    /// whether it was the last piece. Fails with `EINVAL` if more entries wait than have room
+    /// there.
     pub(super) fn copy_piece(&mut self, from: &mut u64, to: &mut Entries) -> Result<bool> {
         match (&mut self.entries, to) {
             (Entries::Private(ring), Entries::Private(to)) => ring.copy_piece(from, to),
@@ -275,7 +277,7 @@ impl PrivateRing {
         }
     }
 
-    /// Goes behind the gap if the head is there.
+    /// Moves the head behind the gap if it is in the gap.
     fn skip_gap(&mut self) {
         let (first, end) = self.gap;
         if (first..end).contains(&self.head) {

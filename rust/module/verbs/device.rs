@@ -61,7 +61,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// - `EEXIST`: the interface has a device; or it has no link, and another link is called `name`.
+    /// - `EEXIST`: the interface has a device; or it has no link, and another link is called
+    ///   `name`.
     /// - `ENOMEM`.
     /// - Those of [`net::add`] if the interface has no link.
     pub(super) fn add(
@@ -105,7 +106,7 @@ impl Device {
     }
 }
 
-/// The first bytes of a text, and the NULs behind it, as an array. `None` if the text is too long.
+/// A text as an array, padded with NULs. `None` if the text is too long.
 ///
 /// # Safety
 ///

@@ -95,7 +95,7 @@ struct Staging {
     last: Last,
 }
 
-/// What a region for fast registration has more than others.
+/// The part of a region that only fast registration needs.
 #[pin_data]
 pub(super) struct FastMr {
     max_pages: usize,
@@ -129,7 +129,8 @@ impl FastMr {
         )
     }
 
-    /// Bytes of the lists for `max_pages` pages, with that of `kfabric_ib.ko`.
+    /// Bytes of the lists for `max_pages` pages, including the array of addresses in
+    /// `kfabric_ib.ko`.
     pub(super) fn bytes(max_pages: u32) -> usize {
         let max_pages = max_pages as usize;
         let lists = PageList::bytes(max_pages).saturating_mul(2);
@@ -182,8 +183,8 @@ impl FastMr {
         core::mem::replace(&mut staging.next, other)
     }
 
-    /// Puts a list back. Its pages can be registered again, as with other devices, unless the caller
-    /// has mapped others since then, or has tried to.
+    /// Puts a list back. Its pages can be registered again, as with other devices, unless the
+    /// caller has mapped others since then, or has tried to.
     fn put(&self, list: PageList) {
         let mut staging = self.staging.lock();
         if staging.last == Last::Granted {
@@ -211,8 +212,8 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// The region is none for fast registration, or grants memory already; nothing was mapped; the
-    /// range wraps.
+    /// [`BadKey`]: the region is not for fast registration, or grants memory already; nothing was
+    /// mapped; the range wraps.
     pub(super) fn register(&self, key: u32, base: u64, rights: Rights) -> Result<(), BadKey> {
         let fast = self.fast().ok_or(BadKey)?;
         let _changing = fast.changing.lock();
@@ -242,12 +243,13 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// The region is none for fast registration, or grants nothing under this key.
+    /// [`BadKey`]: the region is not for fast registration, or grants nothing under this key.
     pub(super) fn invalidate(&self, key: u32) -> Result<(), BadKey> {
         self.invalidate_if(|grant| grant.key == key)
     }
 
-    /// The same for the peer. It fails also if the region grants nothing to peers.
+    /// As [`invalidate`](Self::invalidate), for the peer. Fails also if the region grants nothing
+    /// to peers.
     pub(super) fn invalidate_by_peer(&self, key: u32) -> Result<(), BadKey> {
         self.invalidate_if(|grant| grant.key == key && grant.rights.has_remote())
     }
@@ -266,18 +268,18 @@ impl Mr {
         // No signal ends this wait.
         let _ = self.drain().wait(Signals::None);
         self.drain().reopen();
-        // All references were those of accesses.
+        // Only accesses had further references, and all have ended.
         if let Some(list) = grant.and_then(|grant| PageList::of_memory(grant.memory)) {
             fast.put(list);
         }
         Ok(())
     }
 
-    /// Memory of a grant of the region, for a work request of the owner, which may have it when the
-    /// region grants other memory. Its list is charged to the owner. `None` without memory for it.
+    /// A reference to memory of a grant, for a work request of the owner. It stays valid when the
+    /// grant ends. Its list is charged to the owner. `None` if there is no memory for the list.
     /// Process context; sleeps.
     pub(super) fn lasting(&self, context: &Context, memory: &MemRef) -> Option<MemRef> {
-        // The caller may be what frees memory.
+        // The caller may be a part of memory reclaim, a storage driver for example.
         let _no_io = NoIo::enter();
         let list = || {
             // SAFETY: The kernel caller keeps the memory of a work request until that has

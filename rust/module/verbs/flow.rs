@@ -3,9 +3,9 @@
 //! Counters of packets, and flows of QPs for datagrams that count into them.
 //!
 //! Both are objects of the provider ([`counters`](crate::provider::counters),
-//! [`flow`](crate::provider::flow)), in the domain of the context. A QP for datagrams has a table of
-//! flows. `kfabric_ib.ko` translates the specifications of a flow into fields and masks, and keeps
-//! a QP and counters that a flow uses.
+//! [`flow`](crate::provider::flow)), in the domain of the context. A QP for datagrams has a table
+//! of flows. `kfabric_ib.ko` translates the specifications of a flow into fields and masks, and
+//! keeps a QP and counters that a flow uses.
 //!
 //! All functions need process context and may sleep, unless their documentation says otherwise.
 

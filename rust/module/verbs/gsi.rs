@@ -7,8 +7,8 @@
 //! of QP 1, which serves all users. They are placed there at once: the receives are memory of the
 //! kernel, and the locks on the way are spin locks.
 //!
-//! `ib_mad` posts under a spin lock with interrupts off. A work item of its own issues what it has
-//! posted, because QP 1 has no run for this QP.
+//! `ib_mad` posts under a spin lock with interrupts off. The work item of this QP issues its work
+//! requests, because QP 1 has no run for this QP.
 
 use kernel::{
     new_mutex,
@@ -78,7 +78,7 @@ impl GsiQp {
     }
 
     fn run(this: &Arc<Self>) {
-        // The queue is that of kernel callers, which may be what frees memory.
+        // The callers may be a part of memory reclaim, a storage driver for example.
         let _no_io = NoIo::enter();
         let qp = this.qp.lock().clone();
         if let Some(qp) = qp {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From the send queue to the QP: work requests are issued, and leave the queue when they are done.
+//! Issuing: work requests go from the send queue to the QP of `net`, and leave the queue when they
+//! are done.
 //!
 //! A program's post issues in the posting task. A kernel caller may post where it must not sleep,
-//! so its post wakes the QP, and the run of the QP issues. Both do the same ([`Qp::progress`]): they
-//! issue what waits, then reap what is done.
+//! so its post wakes the QP, and the run of the QP issues. Both do the same ([`Qp::progress`]):
+//! they issue what waits, then reap what is done.
 //!
 //! Memory is registered in the order of the posts, without waiting for what was posted before. An
-//! invalidation waits until it is the head of the queue, because work requests before it may use the
-//! memory.
+//! invalidation waits until it is the head of the queue, because work requests before it may use
+//! the memory.
 //!
 //! The memory of a work request is found when it is issued, by the keys that are valid then. A work
 //! request whose memory is not accessible, or which cannot be executed, fails when all before it
@@ -102,8 +103,8 @@ impl Qp {
         }
     }
 
-    /// Sends what was issued. The stack is deep below this: the packets may be processed by a peer's
-    /// QP in this task.
+    /// Sends what was issued. The stack is deep below this: the packets may be processed by a
+    /// peer's QP in this task.
     fn push(&self, by: By) {
         if let Some(Transport::Rc(qp)) = self.transport() {
             match by {
@@ -113,7 +114,7 @@ impl Qp {
         }
     }
 
-    /// Issues what waits. Returns whether the QP has got something.
+    /// Issues what waits. Returns whether the QP of `net` has got a work request.
     #[inline(never)]
     fn issue(&self) -> bool {
         let mut left = BUDGET;
@@ -147,7 +148,7 @@ impl Qp {
         queued
     }
 
-    /// The memory of a work request that reads it, or that writes it.
+    /// The memory of a work request, which reads it or, with `write`, writes to it.
     #[inline(never)]
     fn memory(&self, bytes: Bytes, write: bool) -> core::result::Result<MemRef, Status> {
         match bytes {
@@ -168,7 +169,7 @@ impl Qp {
         }
     }
 
-    /// The end of an operation on a region.
+    /// The outcome of an operation on a region.
     fn local(result: core::result::Result<(), BadKey>) -> Issued {
         match result {
             Ok(()) => Issued::Done(Status::Success),
@@ -183,7 +184,7 @@ impl Qp {
             request,
             bytes,
         } = next;
-        // Its memory does not matter any more.
+        // A flushed work request does not use its memory.
         if self.send.state().post_send() == Posting::Flushed {
             return Issued::Done(Status::Flushed);
         }
@@ -218,8 +219,9 @@ impl Qp {
                 },
                 Some(transport @ (Transport::Ud(_) | Transport::Gsi(_))),
             ) => {
-                // QP 1 serves all users: one of them must not make it fail, by the address of a peer
-                // or for want of memory. Its datagram is lost, and sent again.
+                // QP 1 serves all users, and none of them may make it fail: neither by the address
+                // of a peer nor because memory is short. The datagram is lost, and connection
+                // management sends it again.
                 let failed = |status| match transport {
                     Transport::Gsi(_) => Issued::Done(Status::Success),
                     _ => Issued::Failed(status),
@@ -253,7 +255,7 @@ impl Qp {
                     Err(error) if error == EAGAIN => Issued::Waits,
                     Err(error) if error == EINVAL => Issued::Refused,
                     Err(error) if error == ECANCELED => Issued::Done(Status::Flushed),
-                    // A datagram that cannot be sent is lost, as on the way.
+                    // A datagram that cannot be sent counts as lost on the way.
                     _ => Issued::Done(Status::Success),
                 }
             }
@@ -268,7 +270,7 @@ impl Qp {
             (SendOp::Invalidate { key }, Some(Transport::Rc(_))) => {
                 Self::local(self.pd().invalidate(key))
             }
-            // Cannot happen: a post makes none.
+            // Cannot happen: posts refuse such operations.
             _ => Issued::Failed(Status::LocalOperation),
         }
     }

@@ -8,7 +8,8 @@
 //! region are the same. A key of another PD is unknown, so nothing else checks the PD.
 //!
 //! A peer's access enters the region ([`Access`]), and the end of the region waits for it. A work
-//! request that names its own memory only takes a reference to the memory (see [`sge`](super::sge)).
+//! request that names its own memory only takes a reference to the memory (see
+//! [`sge`](super::sge)).
 //!
 //! # Locks
 //!
@@ -95,7 +96,7 @@ impl Rights {
         self.0 & remote.0 != 0
     }
 
-    /// Both.
+    /// These rights and `other`.
     pub(super) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -179,11 +180,12 @@ pub(super) fn key(number: u32, low: u32) -> u32 {
     number << LOW_BITS | (low & ((1 << LOW_BITS) - 1))
 }
 
-/// A peer's access to memory of a region, until it is dropped. The end of the region waits for that.
+/// A peer's access to memory of a region, until it is dropped. The end of the region waits for
+/// that.
 ///
 /// It is dropped in process context, also with bottom halves disabled, and does not sleep then.
 pub(super) struct Access {
-    // Dropped before `inside`, so that the region has another reference to the memory.
+    // Dropped before `_inside`, so that the region has another reference to the memory.
     memory: MemRef,
     _inside: Inside<Mr>,
 }

@@ -2,10 +2,10 @@
 
 //! Memory that programs map with the file of a device.
 //!
-//! mmap(2) selects an object by its offset. The offsets of a context are numbers of a table, so they
-//! say nothing about addresses, and none is given twice: an offset of an object that has ended maps
-//! nothing. An object with memory to map has an entry ([`Mapped`]) as long as it lives. The pages
-//! stay as long as they are mapped.
+//! mmap(2) selects an object by its offset. The offsets of a context are numbers of a table, so
+//! they say nothing about addresses, and none is given twice: an offset of an object that has ended
+//! maps nothing. An object with memory to map has an entry ([`Mapped`]) as long as it lives. The
+//! pages stay as long as they are mapped.
 //!
 //! A mapping outlives its object, the device, and `kfabric_ib.ko`. It keeps `kfabric.ko` loaded
 //! ([`SharedPages::map_with_file`]).
@@ -45,7 +45,7 @@ use crate::{
     shim::anon_file::keeper, //
 };
 
-/// Bytes of an entry in the table.
+/// Bytes that are charged for an entry of the table.
 const ENTRY_BYTES: usize = 128;
 
 /// The pages of an entry, and how they may be mapped.
@@ -60,8 +60,8 @@ struct Table {
 /// What the program of a context can map.
 #[pin_data]
 pub(super) struct Maps {
-    /// The file of all mappings, which keeps `kfabric.ko` loaded. A file for each would be one of
-    /// those that the whole system may have.
+    /// The file of all mappings, which keeps `kfabric.ko` loaded. With a file for each mapping,
+    /// mappings would use up the files that the whole system may have.
     file: SetOnce<ARef<File>>,
     /// A leaf; process context.
     #[pin]
@@ -69,7 +69,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Nothing.
+    /// A table without entries.
     pub(super) fn new() -> impl PinInit<Self> {
         let table = Table {
             last: 0,
@@ -92,7 +92,7 @@ impl Maps {
             return Ok(file.clone());
         }
         let file = keeper()?;
-        // If another thread is first, this file is that of one mapping.
+        // If another thread was first, only this mapping has the new file.
         self.file.populate(file.clone());
         Ok(file)
     }
@@ -118,8 +118,8 @@ pub(super) struct Mapped {
 }
 
 impl Mapped {
-    /// Enters the pages of an object, which the program may map so. Fails with `ENOMEM`, also if the
-    /// user has no more memory of the kernel (`user_memory`). Sleeps.
+    /// Enters the pages of an object, which the program may map with this access. Fails with
+    /// `ENOMEM`, also if the user has no more memory of the kernel (`user_memory`). Sleeps.
     pub(super) fn new(
         context: &Arc<Context>,
         pages: Arc<SharedPages>,
@@ -134,7 +134,7 @@ impl Mapped {
         let node = reservation.into_node(number, (pages, access));
         let other = table.entries.insert(node);
         drop(table);
-        // There is none.
+        // A new number has no entry.
         drop(other);
         Ok(Self {
             context: context.clone(),
@@ -143,7 +143,7 @@ impl Mapped {
         })
     }
 
-    /// Where it is in the file of the device: not 0. Any context.
+    /// Its offset in the device's file, bytes; never 0. Any context.
     pub(super) fn offset(&self) -> u64 {
         self.number << PAGE_SHIFT
     }

@@ -32,9 +32,9 @@
 //!
 //! # Safety of the interface
 //!
-//! `kfabric_ib.ko` is the only caller, and keeps the rules of `bindings.h`, which the safety comments
-//! here refer to as "the interface". A handle is one that a function has returned, and the function
-//! that ends it has not been called. A pointer to an argument is valid during the call.
+//! `kfabric_ib.ko` is the only caller, and keeps the rules of `bindings.h`, which the safety
+//! comments here refer to as "the interface". A handle is one that a function has returned, and the
+//! function that ends it has not been called. A pointer to an argument is valid during the call.
 
 mod callbacks;
 mod comp_cntr;

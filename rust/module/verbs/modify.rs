@@ -4,7 +4,7 @@
 //!
 //! `kfabric_ib.ko` has checked the transition by the rules of the RDMA subsystem. The QP of
 //! [`net`](crate::net) checks it by its own, with the values of the attributes. The send queue
-//! follows afterwards: from the change on, posts are what the new state says.
+//! follows afterwards: from the change on, the new state decides about posts.
 
 use core::net::{
     IpAddr,
@@ -63,7 +63,7 @@ pub(super) fn ip_of_gid(gid: &[u8; 16]) -> IpAddr {
     Ipv6Addr::from(*gid).to_canonical()
 }
 
-/// The state with a number of `enum ib_qp_state`. Fails with `EINVAL`.
+/// The state with a number of `enum ib_qp_state`. Fails with `EINVAL` for another number.
 fn state_of(number: u32) -> Result<State> {
     State::ALL
         .into_iter()
@@ -71,8 +71,8 @@ fn state_of(number: u32) -> Result<State> {
         .ok_or(EINVAL)
 }
 
-/// The operations that the peer may use. The right to write locally belongs to regions; programs give
-/// it to QPs, too. Fails with `EINVAL` for a right that no QP has.
+/// The operations that the peer may use. The right to write locally belongs to regions; programs
+/// give it to QPs, too. Fails with `EINVAL` for a right that no QP has.
 fn access_of(bits: u32) -> Result<Access> {
     const ALL: u32 = raw::KFABRIC_VERBS_LOCAL_WRITE
         | raw::KFABRIC_VERBS_REMOTE_WRITE
@@ -88,7 +88,7 @@ fn access_of(bits: u32) -> Result<Access> {
     })
 }
 
-/// The attributes of a connection. Fails with `EINVAL` for a value that cannot be.
+/// The attributes of a connection. Fails with `EINVAL` for an invalid value.
 fn rc_attr(attr: &kfabric_verbs_qp_attr, mask: Mask) -> Result<rc::Attr> {
     let mut to = rc::Attr {
         state: state_of(attr.state)?,
@@ -117,7 +117,7 @@ fn rc_attr(attr: &kfabric_verbs_qp_attr, mask: Mask) -> Result<rc::Attr> {
     to.dest_qpn = Qpn::new(attr.dest_qpn);
     to.rq_psn = Psn::new(attr.rq_psn);
     to.sq_psn = Psn::new(attr.sq_psn);
-    // Fewer than are allowed may be outstanding. Programs ask for what the peer's device can do.
+    // Programs ask for as many as the peer's device can execute; the QP may have fewer outstanding.
     to.max_rd_atomic = attr.max_rd_atomic.min(MAX_RD_ATOMIC);
     to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     to.retry_cnt = attr.retry_cnt;
@@ -156,7 +156,7 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: the transition or an attribute is not allowed, or its value cannot be.
+    /// - `EINVAL`: the transition or an attribute is not allowed, or a value is invalid.
     /// - `EOPNOTSUPP`: an attribute that a QP does not have: the state of path migration. (The RDMA
     ///   subsystem refuses alternate paths over RoCE, and `kfabric_ib.ko` rate limits.)
     /// - Those of [`path`](Self::path), and of the QP of `net`.
@@ -170,7 +170,7 @@ impl Qp {
             return self.reset(attr, mask);
         }
         let awaited = self.awaits_first.load(Relaxed);
-        // Both before the QP can have changed: a task that finds it in SQD waits, and the first
+        // Both are set before the QP changes: a task that finds it in SQD waits, and the first
         // message in RTR finds that it is the first.
         let stopped = to == State::Sqd && self.send.exchange_state(State::Rts, to);
         self.awaits_first.store(to == State::Rtr, Relaxed);
@@ -210,7 +210,7 @@ impl Qp {
                 Ok(())
             }
             Transport::Ud(qp) => qp.modify(&ud_attr(attr, mask)?, mask, None),
-            // It has a state only, and `kfabric_ib.ko` has checked the transition.
+            // The GSI QP has a state only, and `kfabric_ib.ko` has checked the transition.
             Transport::Gsi(_) => Ok(()),
         }
     }

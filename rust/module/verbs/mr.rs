@@ -3,9 +3,9 @@
 //! MR: memory regions of programs, of DMA-BUFs, of all memory of the kernel, and for fast
 //! registration.
 //!
-//! An [`Mr`] is what the table of keys has. It has a lock around what it grants ([`Grant`]), so that
-//! a region can grant other memory later, or none (see [`fast_mr`](super::fast_mr)). An [`OwnedMr`] is what its owner has, and ends
-//! the region when it is dropped:
+//! An [`Mr`] is what the table of keys has. It has a lock around what it grants ([`Grant`]), so
+//! that a region can grant other memory later, or none (see [`fast_mr`](super::fast_mr)). An
+//! [`OwnedMr`] is what its owner has, and ends the region when it is dropped:
 //!
 //! 1. The region leaves the table of its PD, and grants nothing.
 //! 2. The drop waits for accesses of peers that have begun ([`Access`]). They are made by runs for
@@ -161,7 +161,8 @@ impl Mr {
         need: Rights,
     ) -> Option<Access> {
         let inside = Inside::enter(self.clone())?;
-        // The end of the region waits from here on, so this is not the last reference to the memory.
+        // The end of the region waits from here on, so this is not the last reference to the
+        // memory.
         let memory = self.part(key, addr, len, need)?;
         Some(Access::new(memory, inside))
     }
@@ -245,8 +246,8 @@ impl OwnedMr {
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: no bytes, or more than [`MAX_MR_SIZE`]; the range wraps at `start` or `base`; the
-    ///   owner may not write what peers change.
+    /// - `EINVAL`: no bytes, or more than [`MAX_MR_SIZE`]; the range wraps at `start` or `base`;
+    ///   the owner may not write what peers change.
     /// - `EOPNOTSUPP`: an unknown right.
     /// - `EFAULT`: an address is not mapped, may not be written, or cannot be pinned.
     /// - `ENOMEM`: `RLIMIT_MEMLOCK` would be exceeded, or the user's memory of the kernel
@@ -267,16 +268,16 @@ impl OwnedMr {
         Self::new(pd, base, len, rights, MemRef::pinned(pinned), charges)
     }
 
-    /// A region of `len` bytes at `offset` of the DMA-BUF of descriptor `fd` of the current process,
-    /// which have the addresses from `base` on. CPU access to the DMA-BUF begins here, and ends with
-    /// the last reference to its memory.
+    /// A region of `len` bytes at `offset` of the DMA-BUF of descriptor `fd` of the current
+    /// process, which have the addresses from `base` on. CPU access to the DMA-BUF begins here, and
+    /// ends with the last reference to its memory.
     ///
     /// # Errors
     ///
     /// As [`user`](Self::user) without `EFAULT` and `EINTR`, and
     ///
     /// - `EBADF`: the descriptor is not open.
-    /// - `EINVAL`: it is none of a DMA-BUF, or the range is outside the DMA-BUF.
+    /// - `EINVAL`: the descriptor is not that of a DMA-BUF, or the range is outside the DMA-BUF.
     /// - `EACCES`: the DMA-BUF may not be written.
     /// - `EOPNOTSUPP`: its exporter does not map it for the CPU.
     /// - The error of the exporter.

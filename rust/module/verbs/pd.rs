@@ -38,7 +38,8 @@ use crate::{
     net::Stat, //
 };
 
-/// Bytes of an address handle, which is memory of the RDMA subsystem, with those of its number there.
+/// Bytes that are charged for an address handle and its number, which are memory of the RDMA
+/// subsystem.
 const AH_BYTES: u64 = 512;
 
 /// A PD.
@@ -103,8 +104,8 @@ impl Pd {
     }
 
     /// The `len` bytes at `addr` of the region under `lkey`, for a work request that needs these
-    /// rights. The result keeps the memory, not the region. Fails also if there is no memory for the
-    /// list of a part of a region for fast registration.
+    /// rights. The result keeps the memory, not the region. Fails also if there is no memory for
+    /// the list of a part of a region for fast registration.
     ///
     /// Process context; sleeps for such a region only. The result is dropped in process context,
     /// where it may sleep.
@@ -121,22 +122,23 @@ impl Pd {
             .ok_or(BadKey)
     }
 
-    /// Registers the memory that was mapped to the region of `key`. See [`Mr::register`](super::mr::Mr::register). Process
-    /// context; sleeps.
+    /// Registers the memory that was mapped to the region of `key`. See
+    /// [`Mr::register`](super::mr::Mr::register). Process context; sleeps.
     pub(super) fn register(&self, key: u32, base: u64, rights: Rights) -> Result<(), BadKey> {
         let region = self.keys.find(key).ok_or(BadKey)?;
         region.register(key, base, rights)
     }
 
-    /// Ends what the region of `key` grants, for the owner. See [`Mr::invalidate`](super::mr::Mr::invalidate). Process context;
-    /// sleeps.
+    /// Ends what the region of `key` grants, for the owner. See
+    /// [`Mr::invalidate`](super::mr::Mr::invalidate). Process context; sleeps.
     pub(super) fn invalidate(&self, key: u32) -> Result<(), BadKey> {
         let region = self.keys.find(key).ok_or(BadKey)?;
         region.invalidate(key)
     }
 
-    /// The same for a peer. See [`Mr::invalidate_by_peer`](super::mr::Mr::invalidate_by_peer). Process context, in a run for the user
-    /// of the PD; sleeps.
+    /// Ends what the region of `key` grants, for a peer. See
+    /// [`Mr::invalidate_by_peer`](super::mr::Mr::invalidate_by_peer). Process context, in a run for
+    /// the user of the PD; sleeps.
     pub(super) fn invalidate_by_peer(&self, key: u32) -> Result<(), BadKey> {
         let region = self.keys.find(key);
         region
@@ -156,7 +158,7 @@ declared! {
     kfabric_verbs_pd_uncharge_ah: fn(*mut kfabric_verbs_pd);
 }
 
-/// A PD of a program, or without a context of the kernel callers of the device. Fails as
+/// A PD of a program or, if the context is null, of the device's kernel callers. Fails as
 /// [`Pd::new`]. Sleeps.
 ///
 /// # Safety
@@ -185,9 +187,9 @@ unsafe extern "C" fn kfabric_verbs_pd_free(pd: *mut kfabric_verbs_pd) {
     drop(unsafe { Arc::<Pd>::from_foreign(pd.cast()) });
 }
 
-/// Charges the user of a program for an address handle. Fails with `ENOMEM`. Those of kernel callers
-/// are not charged: connection management makes them for all users, and has few at a time. Any
-/// context.
+/// Charges the user of a program for an address handle. Fails with `ENOMEM`. Those of kernel
+/// callers are not charged: connection management makes them for all users, and has few at a time.
+/// Any context.
 ///
 /// # Safety
 ///
@@ -202,7 +204,7 @@ unsafe extern "C" fn kfabric_verbs_pd_charge_ah(pd: *mut kfabric_verbs_pd) -> c_
     code(pd.context.budget().charge(AH_BYTES))
 }
 
-/// Returns that charge. Any context.
+/// Returns the charge for an address handle. Any context.
 ///
 /// # Safety
 ///

@@ -3,8 +3,8 @@
 //! Posting work requests and receives.
 //!
 //! This file validates each post once. The RDMA subsystem passes a program's work requests
-//! unchecked. Posts are possible in any context but NMIs. Inline data of a
-//! program are read from its memory here, so only a task of the program posts for it.
+//! unchecked. Posts are possible in any context but NMIs. Inline data of a program are read from
+//! its memory here, so only a task of the program posts for the program.
 
 use kernel::prelude::*;
 
@@ -60,8 +60,9 @@ const FLAGS: u32 = raw::KFABRIC_VERBS_SEND_FENCE
 const ATOMIC_LEN: u32 = 8;
 
 impl Qp {
-    /// An operation on a region, if it is one. Kernel callers have these with connections: fails with
-    /// `EINVAL` for others, and for rights that no region has.
+    /// The operation on a region; `None` if the work request is another one. Only connections of
+    /// kernel callers have such operations: fails with `EINVAL` for other QPs, and for rights that
+    /// no region has.
     fn region_op(&self, send: &kfabric_verbs_send) -> Result<Option<SendOp>> {
         let op = match send.opcode {
             raw::KFABRIC_VERBS_WR_REG_MR => SendOp::Register {
@@ -202,7 +203,7 @@ impl Qp {
             SendOp::Ud { .. } | SendOp::Register { .. } | SendOp::Invalidate { .. } => false,
         };
         if has_access && self.is_of_program() && self.budget().is_delayed(self.number().into()) {
-            // Not while the caller holds locks that the removal of the device waits for.
+            // This does not sleep: the caller holds locks that the removal of the device waits for.
             self.budget().enter_access(self.number().into(), false)?;
         }
         let request = WorkRequest {
@@ -232,15 +233,15 @@ impl Qp {
         }
     }
 
-    /// Posts a receive. Fails with `EINVAL` for more SGEs than the QP has, with an SRQ, or in RESET;
-    /// `ENOMEM` if the queue is full. Any context.
+    /// Posts a receive. Fails with `EINVAL` for more SGEs than the QP has, with an SRQ, or in
+    /// RESET; `ENOMEM` if the queue is full. Any context.
     fn post_recv(&self, wr_id: u64, sges: &[Sge]) -> Result {
         let state = self.send.state();
         if self.srq().is_some() || state == State::Reset {
             return Err(EINVAL);
         }
         self.recv.post(wr_id, sges)?;
-        // Again: a flush may have passed before the post.
+        // The state is read again, because a flush may have ended before the post.
         if self.send.state() == State::Error {
             // The run flushes it.
             self.wake();

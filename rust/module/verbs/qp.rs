@@ -2,9 +2,9 @@
 
 //! QP: a queue pair of a PD, with its send queue, its receives and its CQs.
 //!
-//! The transport is a QP of [`net`](crate::net): a reliable connection or datagrams. It calls the QP
-//! here for what arrives ([`rc`](super::rc), [`ud`](super::ud)), and at the end of each of its runs,
-//! which [issues](super::issue) posted work requests and flushes receives.
+//! The transport is a QP of [`net`](crate::net): a reliable connection or datagrams. It calls the
+//! QP here for what arrives ([`rc`](super::rc), [`ud`](super::ud)), and at the end of each of its
+//! runs, which [issues](super::issue) posted work requests and flushes receives.
 //!
 //! Events are noted where they arise, and reported at the end of the run, without a lock.
 //!
@@ -94,7 +94,7 @@ pub(super) const MAX_WR: u32 = rc::MAX_SENDS as u32;
 /// A bit among the events that is not reported: a CQ was full.
 const OVERRUN: u32 = 31;
 
-/// Receives that a run flushes.
+/// The most receives that a run flushes.
 const FLUSHED: usize = 256;
 
 /// The most inline bytes of a work request.
@@ -289,7 +289,7 @@ impl Qp {
         *self.peer.lock()
     }
 
-    /// The connection has this peer. Process context.
+    /// Sets the address of the peer of a connection. Process context.
     pub(super) fn set_peer(&self, peer: IpAddr) {
         *self.peer.lock() = Some(peer);
     }
@@ -355,8 +355,8 @@ impl Qp {
         self.paths.as_deref().ok_or(EINVAL)
     }
 
-    /// The flows that count its packets. Fails with `EINVAL` for a connection, and for a QP of kernel
-    /// callers. Any context.
+    /// The flows that count its packets. Fails with `EINVAL` for a connection, and for a QP of
+    /// kernel callers. Any context.
     pub(super) fn flows(&self) -> Result<&Arc<FlowTable>> {
         self.flows.as_ref().ok_or(EINVAL)
     }
@@ -416,12 +416,7 @@ impl Qp {
             qpn: self.number(),
             status,
             opcode,
-            byte_len: 0,
-            imm_or_key: 0,
-            src_qp: 0,
-            flags: 0,
-            vendor_err: 0,
-            network_hdr_type: 0,
+            ..Entry::EMPTY
         }
     }
 
@@ -435,8 +430,8 @@ impl Qp {
         }
     }
 
-    /// An entry has this status. An error needs no event then; a flush tells of none. A program that
-    /// has polled an error of a connection finds it in ERR. Any context.
+    /// Notes the status of an entry. An error that an entry reports has no event; a flushed entry
+    /// reports none. A program that has polled an error of a connection finds it in ERR. Any context.
     pub(super) fn note_error(&self, status: Status) {
         if status != Status::Success && matches!(self.transport(), Some(Transport::Rc(_))) {
             self.send.fail(State::Error);
@@ -454,7 +449,8 @@ impl Qp {
         }
     }
 
-    /// The QP has begun a new generation: in RESET. Process context; no run.
+    /// Forgets events and errors, because a new generation begins in RESET. Process context; no
+    /// run.
     pub(super) fn forget_errors(&self) {
         self.reported.store(false, Relaxed);
         self.events.store(0, Relaxed);
@@ -465,7 +461,7 @@ impl Qp {
     /// The transport has entered ERR by itself. Process context, no lock held.
     pub(super) fn has_failed(&self) {
         self.send.fail(State::Error);
-        // Unless the entries of this run report it.
+        // No event reports the error if an entry of this run does.
         self.raise(raw::KFABRIC_VERBS_EVENT_QP_FATAL);
     }
 
@@ -546,7 +542,7 @@ declared! {
     kfabric_verbs_qp_number: fn(*const kfabric_verbs_qp) -> u32;
 }
 
-/// Makes a QP, and stores what it has more than was asked for. Fails as [`Qp::new`]. Sleeps.
+/// Makes a QP, and stores its capacities in `init`. Fails as [`Qp::new`]. Sleeps.
 ///
 /// # Safety
 ///

@@ -6,9 +6,9 @@
 //! the keys of its SGEs; the bytes of each packet are placed there. A WRITE with immediate data
 //! takes a receive, too, and uses no memory of it.
 //!
-//! The peer accesses memory through the regions of the QP's PD, by their keys. A region is looked up
-//! for each packet, because its owner may close it at any time. InfiniBand does not check the key of
-//! an access to no bytes.
+//! The peer accesses memory through the regions of the QP's PD, by their keys. A region is looked
+//! up for each packet, because its owner may close it at any time. InfiniBand does not check the
+//! key of an access to no bytes.
 
 use kernel::sync::atomic::{
     Full,

@@ -58,20 +58,20 @@ pub(super) struct Recv {
 }
 
 impl Recv {
-    /// The parts of its memory.
+    /// Its SGEs.
     pub(super) fn sges(&self) -> &[Sge] {
         self.sges.get(..self.count).unwrap_or_default()
     }
 }
 
-/// A receive in the ring, without its parts.
+/// A receive in the ring, without its SGEs.
 #[derive(Clone, Copy)]
 struct Slot {
     wr_id: u64,
     count: u32,
 }
 
-/// Places for receives, and as many parts for each as a receive may have.
+/// Places for receives, and as many SGEs for each as a receive may have.
 struct Places {
     slots: KVVec<Slot>,
     sges: KVVec<Sge>,
@@ -79,7 +79,8 @@ struct Places {
 }
 
 impl Places {
-    /// Fails with `ENOMEM`. Process context, sleeps.
+    /// Places for `max_wr` receives of `max_sge` SGEs. Fails with `ENOMEM`. Process context,
+    /// sleeps.
     fn new(max_wr: usize, max_sge: usize) -> Result<Self> {
         let empty = Slot { wr_id: 0, count: 0 };
         Ok(Self {
@@ -99,7 +100,7 @@ impl Places {
         place(position, self.slots.len())
     }
 
-    /// Stores a receive, which has no more parts than it may have.
+    /// Stores a receive, which has no more SGEs than it may have.
     fn store(&mut self, position: u64, wr_id: u64, sges: &[Sge]) {
         let place = self.place(position);
         if let Some(slot) = self.slots.get_mut(place) {
@@ -137,7 +138,7 @@ struct Ring {
     /// The position of the oldest receive, and that of the next one that comes.
     head: u64,
     tail: u64,
-    /// As soon as fewer receives are left, it becomes 0, and this is reported; 0: never.
+    /// The limit; 0: none. When fewer receives are left, that is reported, and the limit becomes 0.
     limit: u32,
     /// Whether receives are refused.
     closed: bool,
@@ -171,7 +172,7 @@ impl Ring {
 pub(super) struct Limits {
     /// The most receives.
     pub(super) max_wr: u32,
-    /// The most parts of a receive.
+    /// The most SGEs of a receive.
     pub(super) max_sge: u32,
     /// See [`RecvQueue::modify`].
     pub(super) limit: u32,
@@ -203,11 +204,11 @@ fn room(budget: &Budget, max_wr: u32, max_sge: usize) -> Result<(Places, Allowan
 }
 
 impl RecvQueue {
-    /// A queue for `max_wr` receives of `max_sge` parts. Both may be 0. Process context, sleeps.
+    /// A queue for `max_wr` receives of `max_sge` SGEs. Both may be 0. Process context, sleeps.
     ///
     /// # Errors
     ///
-    /// - `EINVAL`: more than [`MAX_RECV_WR`] receives, or than [`MAX_SGE`] parts.
+    /// - `EINVAL`: more than [`MAX_RECV_WR`] receives, or than [`MAX_SGE`] SGEs.
     /// - `ENOMEM`, also if the user has no more memory of the kernel (`user_memory`).
     pub(super) fn new(budget: &Budget, max_wr: u32, max_sge: u32) -> Result<Arc<Self>> {
         let max_sge = max_sge as usize;
@@ -233,7 +234,7 @@ impl RecvQueue {
         )
     }
 
-    /// Adds a receive. Fails with `EINVAL` if it has too many parts or the queue is
+    /// Adds a receive. Fails with `EINVAL` if it has too many SGEs or the queue is
     /// [closed](Self::set_closed), with `ENOMEM` if the queue is full. Any context.
     pub(super) fn post(&self, wr_id: u64, sges: &[Sge]) -> Result {
         if sges.len() > self.max_sge {

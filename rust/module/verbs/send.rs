@@ -14,8 +14,8 @@
 //! their entries to the CQ ([`Qp::reap`](super::qp::Qp::reap)). So the entries of a send queue have
 //! the order of the posts, in whatever order the results come.
 //!
-//! A change to RESET empties the ring and increments its generation: results of earlier generations have
-//! no effect.
+//! A change to RESET empties the ring and increments its generation: results of earlier generations
+//! have no effect.
 
 use core::net::IpAddr;
 
@@ -237,8 +237,8 @@ impl Ring {
         !self.issuing && !self.reaping
     }
 
-    /// Whether there is a work request to be issued next, at `index`, that is issued only when it is
-    /// the head.
+    /// Whether there is a work request to be issued next, at `index`, that is issued only when it
+    /// is the head.
     fn next_waits_for_head(&self, index: usize) -> bool {
         let slot = self.slots.get(index);
         self.issued != self.tail && slot.is_some_and(|slot| slot.request.waits_for_head())
@@ -342,8 +342,8 @@ impl SendQueue {
     }
 
     /// Posts a work request with SGEs, at most [`max_sge`](Self::max_sge), or with inline data, at
-    /// most [`max_inline`](Self::max_inline). Fails with `EINVAL` in a state in which nothing can be
-    /// posted, `ENOMEM` if the queue is full. Any context.
+    /// most [`max_inline`](Self::max_inline). Fails with `EINVAL` in a state in which nothing can
+    /// be posted, `ENOMEM` if the queue is full. Any context.
     pub(super) fn post(
         &self,
         request: &WorkRequest,
@@ -371,7 +371,9 @@ impl SendQueue {
         if let Some(slot) = ring.slots.get_mut(index) {
             *slot = Slot {
                 request: *request,
+                // CAST: At most `MAX_SGE`.
                 sges: sges.len() as u8,
+                // CAST: At most `MAX_INLINE`.
                 inline: bytes.len() as u16,
                 status: None,
             };
@@ -458,8 +460,8 @@ impl SendQueue {
         self.ring.lock().awaited = false;
     }
 
-    /// The work request at `place` was issued, the result of [`next`](Self::next); with `status`, it
-    /// is done already. Any context.
+    /// The work request at `place` was issued, the result of [`next`](Self::next); with `status`,
+    /// it is done already. Any context.
     pub(super) fn issued(&self, place: Place, status: Option<Status>) {
         let mut ring = self.ring.lock();
         if ring.generation == place.generation() && ring.issued == place.position() {
@@ -470,8 +472,8 @@ impl SendQueue {
         }
     }
 
-    /// The work request at `place`, the result of [`next`](Self::next), cannot be issued. Nothing is
-    /// issued until it is the head. Any context.
+    /// The work request at `place`, the result of [`next`](Self::next), cannot be issued. Nothing
+    /// is issued until it is the head. Any context.
     pub(super) fn failed(&self, place: Place, status: Status) {
         let mut ring = self.ring.lock();
         if ring.generation == place.generation() && ring.issued == place.position() {

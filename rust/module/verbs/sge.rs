@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! SGEs: the parts of memory that a work request names.
+//! SGEs: the ranges of memory that a work request names.
 //!
 //! A list of [`Sge`]s is resolved with the keys of a PD when its request is issued or its message
 //! begins, not when it is posted: the request before it may register or invalidate memory. The
@@ -88,7 +88,7 @@ impl Parts {
         for sge in sges.iter().filter(|sge| sge.length != 0) {
             let memory = pd.local(sge.lkey, sge.addr, sge.length.into(), need)?;
             let part = resolved.parts.get_mut(resolved.count).ok_or(BadKey)?;
-            // No overflow: there are few lengths of 32 bits.
+            // No overflow: at most `MAX_SGE` lengths of 32 bits are added.
             resolved.len += memory.len();
             resolved.count += 1;
             *part = memory;
@@ -102,8 +102,8 @@ impl Parts {
         self.len
     }
 
-    /// Copies a payload to the memory from byte `at` on, as far as there is room. Returns the number
-    /// of bytes. Process context, also with bottom halves disabled; does not sleep.
+    /// Copies a payload to the memory from byte `at` on, as far as there is room. Returns the
+    /// number of bytes. Process context, also with bottom halves disabled; does not sleep.
     pub(super) fn place(&self, at: usize, payload: &Payload<'_>) -> usize {
         self.copy(at, payload.len(), |part, at, from, to| {
             payload.part(from..to).place(part, at)
@@ -118,8 +118,8 @@ impl Parts {
         })
     }
 
-    /// Copies `len` bytes to the memory from byte `at` on. `put` copies the bytes from one number to
-    /// another to a part, from a byte of it on, and returns how many it has copied.
+    /// Copies `len` bytes to the memory from byte `at` on. `put(part, at, from, to)` copies the
+    /// bytes `from..to` to `part`, from its byte `at` on, and returns how many it has copied.
     fn copy(
         &self,
         mut at: usize,

@@ -46,7 +46,7 @@ pub(super) struct Srq {
 }
 
 impl Srq {
-    /// An SRQ for `max_wr` receives of `max_sge` parts, with no limit. Process context, sleeps.
+    /// An SRQ for `max_wr` receives of `max_sge` SGEs, with no limit. Process context, sleeps.
     ///
     /// # Errors
     ///
@@ -163,11 +163,11 @@ unsafe extern "C" fn kfabric_verbs_srq_query(
     unsafe { attr.write(now) };
 }
 
-/// Posts a receive of `count` parts. Fails as [`RecvQueue::post`]. Any context.
+/// Posts a receive of `count` SGEs. Fails as [`RecvQueue::post`]. Any context.
 ///
 /// # Safety
 ///
-/// The handle is valid by the interface; there are `count` parts at `sges`.
+/// The handle is valid by the interface; there are `count` SGEs at `sges`.
 #[no_mangle]
 unsafe extern "C" fn kfabric_verbs_srq_post(
     srq: *mut kfabric_verbs_srq,

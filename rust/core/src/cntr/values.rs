@@ -132,8 +132,8 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         Self::reached(old, n, due)
     }
 
-    /// Does the part of [`Self::add`] that is always needed, for a caller that may be unable to take
-    /// the lock. With any result but [`UnlockedAdd::Below`] the caller calls
+    /// Does the part of [`Self::add`] that is always needed, for a caller that may be unable to
+    /// take the lock. With any result but [`UnlockedAdd::Below`] the caller calls
     /// [`Self::finish_unlocked`] at once. It may keep that call out of its fast path.
     ///
     /// Context: any, no lock.
@@ -219,7 +219,8 @@ impl<V: Word, D: Word> CounterValues<V, D> {
         }
     }
 
-    /// Returns the values and the number of changes. Under the lock of the changes it is a snapshot.
+    /// Returns the values and the number of changes. Under the lock of the changes it is a
+    /// snapshot.
     pub(super) fn seen(&self) -> Seen {
         Seen {
             value: self.read(),

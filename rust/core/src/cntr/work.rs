@@ -15,10 +15,10 @@
 //! # Reached at any moment
 //!
 //! A work is due if its threshold was reached at any moment after it was queued, like a waiter
-//! ([`crate::cntr`]). The values decrease in three cases: a set, a wrap and a lower error value. Each
-//! is a change ([`Changes`]) that notes the values before it, with which the works are released. An
-//! error value that is lowered while other tasks add may be counted with the adds that are in
-//! progress, as if these had come first.
+//! ([`crate::cntr`]). The values decrease in three cases: a set, a wrap and a lower error value.
+//! Each is a change ([`Changes`]) that notes the values before it, with which the works are
+//! released. An error value that is lowered while other tasks add may be counted with the adds that
+//! are in progress, as if these had come first.
 //!
 //! Cost: queueing, cancelling and each release O(log n). An add that reaches no threshold does not
 //! come here, however many works wait.

@@ -13,9 +13,9 @@
 //! EAGAIN. A thread is inside from [`enter`](CompletionQueue::enter) to
 //! [`leave`](CompletionQueue::leave), whether it sleeps or not. The thread compares the number of
 //! signals with the number at its entry. If no thread is inside, one signal is kept for the next
-//! thread that would sleep. Otherwise a thread could check a stop flag, find it clear, and then miss
-//! the signal that follows the setting of the flag. A read that finds an entry does not consume a
-//! kept signal.
+//! thread that would sleep. Otherwise a thread could check a stop flag, find it clear, and then
+//! miss the signal that follows the setting of the flag. A read that finds an entry does not
+//! consume a kept signal.
 //!
 //! Each operation takes O(log n) in the number of sleepers for each that is armed or released.
 //! Context: any, under the CQ's lock.

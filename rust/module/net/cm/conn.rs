@@ -261,8 +261,8 @@ impl Conn {
         self.wake();
     }
 
-    /// The consumer. Without one the work item has nothing to do, and returns the slot that was kept
-    /// for it.
+    /// The consumer. Without one the work item has nothing to do, and returns the slot that was
+    /// kept for it.
     fn consumer_or_return_slot(&self) -> Option<Arc<dyn Consumer>> {
         let events = self.events.lock();
         if let Some(consumer) = &events.consumer {

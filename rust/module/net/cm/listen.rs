@@ -126,8 +126,8 @@ pub(crate) trait Listener: Send + Sync {
     /// both are delivered. Always the same. Any context.
     fn owner_kind(&self) -> OwnerKind;
 
-    /// The owner, and the budget that limits the workers which deliver requests. `None`: there is no
-    /// limit. Any context.
+    /// The owner, and the budget that limits the workers which deliver requests. `None`: there is
+    /// no limit. Any context.
     fn owner(&self) -> Option<(&Owner, &Budget)> {
         None
     }
@@ -524,8 +524,8 @@ impl Request {
     }
 
     /// Removes the connection: the REQ that the peer repeats is a new request. There is no answer,
-    /// except to a peer that was asked to wait (MRA). It would repeat the REQ after seconds only, so
-    /// it gets a REJ with the reason "no resources". Sleeps.
+    /// except to a peer that was asked to wait (MRA). It would repeat the REQ after seconds only,
+    /// so it gets a REJ with the reason "no resources". Sleeps.
     pub(crate) fn ignore(mut self) {
         self.conn.ignore();
         self.open = false;

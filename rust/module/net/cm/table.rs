@@ -5,8 +5,8 @@
 //! A connection is an [`Entry`]. It is found by its local communication ID, and by its [`Key`]s:
 //! its next timeout, and the IDs and QPs that the peer's messages contain. The caller allocates the
 //! memory for all keys before a connection is inserted ([`Reservation`]). So no function of the
-//! table allocates, and no later step fails. Each look-up is O(log n). All functions are called with
-//! the lock of the service held, and do not sleep, except [`Reservation::new`].
+//! table allocates, and no later step fails. Each look-up is O(log n). All functions are called
+//! with the lock of the service held, and do not sleep, except [`Reservation::new`].
 
 use super::{
     conn::Conn,
@@ -112,8 +112,8 @@ const STRIDE: usize = 64;
 /// # Invariants
 ///
 /// `count` is the number of connections, and `of_peers` that of those that peers have requested.
-/// `unanswered` and `rejected` are the numbers of those whose `quota` has that value. `sources` has,
-/// by the source and by its network, the numbers of connections that it has requested, and no
+/// `unanswered` and `rejected` are the numbers of those whose `quota` has that value. `sources`
+/// has, by the source and by its network, the numbers of connections that it has requested, and no
 /// zeros. `keys` has the keys of each connection's state.
 pub(super) struct Table {
     connections: RBTree<CommId, Entry>,
@@ -183,9 +183,9 @@ impl Table {
         self.is_full() || share_used || quota.has_source() && unconfirmed()
     }
 
-    /// Inserts a connection that counts against `quota`, with the memory in `reservation`, which was
-    /// not used before. Fails with `EBUSY` if a limit is reached, `EEXIST` if another connection has
-    /// this ID.
+    /// Inserts a connection that counts against `quota`, with the memory in `reservation`, which
+    /// was not used before. Fails with `EBUSY` if a limit is reached, `EEXIST` if another
+    /// connection has this ID.
     pub(super) fn insert(
         &mut self,
         conn: &Arc<Conn>,

@@ -86,9 +86,9 @@ use kfi_roce::{
 
 /// The user of a UD QP: the provider's endpoint, or connection management.
 pub(crate) trait Consumer: Send + Sync {
-    /// Handles a received datagram, or fails with the statistic that counts it as dropped. Called in
-    /// a run of the QP, for one datagram at a time: process context, no lock held by the caller; may
-    /// sleep, must not close the QP.
+    /// Handles a received datagram, or fails with the statistic that counts it as dropped. Called
+    /// in a run of the QP, for one datagram at a time: process context, no lock held by the caller;
+    /// may sleep, must not close the QP.
     fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat>;
 
     /// The send queue is drained: a change to SQD requested this report. Called in a run, as for a

@@ -225,8 +225,8 @@ impl CompCntr {
         Ok(())
     }
 
-    /// Counts an operation with `len` bytes that has ended. Process context, also with bottom halves
-    /// disabled; does not sleep.
+    /// Counts an operation with `len` bytes that has ended. Process context, also with bottom
+    /// halves disabled; does not sleep.
     pub(crate) fn count(&self, success: bool, len: u64) {
         let entry = if success {
             self.counter.add(self.unit.amount(len));

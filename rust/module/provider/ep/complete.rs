@@ -166,8 +166,8 @@ impl Endpoint {
         });
     }
 
-    /// Completes deferred work that has succeeded and makes no entry, and that was counted. Does not
-    /// sleep.
+    /// Completes deferred work that has succeeded and makes no entry, and that was counted. Does
+    /// not sleep.
     #[inline(always)]
     fn complete_counted(&self, ticket: Ticket, len: u64) {
         self.trace(ticket.context, len, None);
@@ -371,8 +371,8 @@ impl Endpoint {
         });
     }
 
-    /// Reports the data of a write at its target, with a credit of the CQ if there is a CQ. Does not
-    /// sleep.
+    /// Reports the data of a write at its target, with a credit of the CQ if there is a CQ. Does
+    /// not sleep.
     pub(super) fn complete_remote_data(&self, bound: &Bound, credit: Option<Credit>, data: u64) {
         // Before the entry, as in `complete`.
         self.count_immediate(bound);
@@ -397,8 +397,8 @@ impl Endpoint {
     }
 
     /// Counts an operation on the completion counter that is attached for it. `ended` returns the
-    /// operation, one or none, whether it succeeded, and its bytes. Most endpoints have no completion
-    /// counters, so it is called only if there are some.
+    /// operation, one or none, whether it succeeded, and its bytes. Most endpoints have no
+    /// completion counters, so it is called only if there are some.
     #[inline(always)]
     fn count_attached(&self, bound: &Bound, ended: impl FnOnce() -> (CompCntrOps, bool, u64)) {
         if let Some(attached) = &bound.attached {

@@ -15,8 +15,8 @@
 //! the order. Bytes are copied under neither.
 //!
 //! Code for one type of endpoint only is in [`rdm`] (reliable datagrams), [`msg`] (connected
-//! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]). A
-//! context of a scalable endpoint is an endpoint with one side ([`context`]).
+//! endpoints) and [`dgram`] (datagrams). An endpoint of the latter two types is one QP ([`wire`]).
+//! A context of a scalable endpoint is an endpoint with one side ([`context`]).
 //!
 //! Every operation runs inside the endpoint's [`Drain`], and inside that of its peer while it
 //! accesses the peer. Closing removes the endpoint from the directory and shuts the drain. A
@@ -344,10 +344,10 @@ impl Endpoint {
     ///
     /// Fails with `KFI_ENOCQ` if a direction of its capabilities has neither a CQ nor a counter;
     /// `KFI_ENOAV`; `EADDRINUSE`, for a context also if its scalable endpoint cannot get its name;
-    /// `EADDRNOTAVAIL` if the link has no address, or not the requested one; `ENODEV` if the link was
-    /// removed; `EBUSY` if there are too many QPs in the network namespace; `KFI_EOPBADSTATE` if it is
-    /// enabled, or a shared context is not bound; `EBADF`; and as [`join_srx`](Self::join_srx).
-    /// Sleeps.
+    /// `EADDRNOTAVAIL` if the link has no address, or not the requested one; `ENODEV` if the link
+    /// was removed; `EBUSY` if there are too many QPs in the network namespace; `KFI_EOPBADSTATE`
+    /// if it is enabled, or a shared context is not bound; `EBADF`; and as
+    /// [`join_srx`](Self::join_srx). Sleeps.
     pub(crate) fn enable(self: &Arc<Self>) -> Result {
         let mut state = self.state.lock();
         let (bindings, requested) = match &mut *state {

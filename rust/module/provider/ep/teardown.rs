@@ -3,8 +3,8 @@
 //! The teardown of an endpoint, and the number of endpoints that are being torn down.
 //!
 //! The task that closes an endpoint tears it down, unless a close by force finds that another task
-//! still uses the endpoint: one that posts its started operations, or the worker of a session with a
-//! peer. That task does the rest when it ends. The module ends after all teardowns.
+//! still uses the endpoint: one that posts its started operations, or the worker of a session with
+//! a peer. That task does the rest when it ends. The module ends after all teardowns.
 
 use kernel::{
     sync::atomic::{
@@ -22,8 +22,8 @@ use super::{
     wire::Wire, //
 };
 
-/// The endpoints that are being torn down, also by the worker of a session or by the task that posts
-/// started operations.
+/// The endpoints that are being torn down, also by the worker of a session or by the task that
+/// posts started operations.
 pub(super) static TEARDOWNS: Atomic<u32> = Atomic::new(0);
 
 /// Counts an endpoint that is being torn down until it is dropped. The module ends after that.

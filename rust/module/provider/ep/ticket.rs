@@ -36,8 +36,8 @@ use crate::provider::cq::Credit;
 pub(super) enum ReservedRoom {
     /// Room for an entry or an error entry.
     Credit(Credit),
-    /// Memory for an error entry. Deferred work: also the counter that it reports to, and the credit
-    /// if it makes an entry.
+    /// Memory for an error entry. Deferred work: also the counter that it reports to, and the
+    /// credit if it makes an entry.
     Record(Record),
     /// A place in the CQ of the endpoints that use a shared receive context, if they have one.
     /// [`Endpoint::take_from_pool`] turns it into a credit.
@@ -86,8 +86,8 @@ impl Ticket {
         }
     }
 
-    /// Counts the success of deferred work that only its counter reports, as most is. Returns whether
-    /// it is such work. Does not sleep.
+    /// Counts the success of deferred work that only its counter reports, as most is. Returns
+    /// whether it is such work. Does not sleep.
     #[inline(always)]
     pub(super) fn count_deferred(&mut self) -> bool {
         let ReservedRoom::Record(record) = &mut self.reserved else {

@@ -144,8 +144,8 @@ impl<S: Stores> Session<S> {
 
     /// Handles a connection request in the name of the peer. The request is known to be the peer's
     /// only when the connection is established. The caller has checked it with
-    /// [`Unproven::check`](super::super::unproven::Unproven::check), whose result is `proof`. `epoch`
-    /// as in [`Self::manage`].
+    /// [`Unproven::check`](super::super::unproven::Unproven::check), whose result is `proof`.
+    /// `epoch` as in [`Self::manage`].
     pub fn requested(&mut self, now: u64, hello: &Hello, epoch: u64, proof: Proof) -> Reply {
         let peer_epoch = hello.peer_epoch;
         if self.leaving || peer_epoch.incarnation == self.config.incarnation {
@@ -193,8 +193,8 @@ impl<S: Stores> Session<S> {
         Reply::Accept(conn, self.hello(epoch, None))
     }
 
-    /// Whether a request without a proof is pending: the peer should be asked for a proof, with which
-    /// its request replaces the pending one.
+    /// Whether a request without a proof is pending: the peer should be asked for a proof, with
+    /// which its request replaces the pending one.
     pub fn has_unproven_request(&self) -> bool {
         self.incoming.as_ref().is_some_and(|connection| {
             connection.proof == Proof::None && matches!(connection.state, ConnState::Answered(_))

@@ -322,8 +322,8 @@ impl<S: Stores> Session<S> {
         self.answers.map.get_mut(answer)?.receive.as_mut()
     }
 
-    /// Cancels an operation, if that is possible. One that has begun ends in a limited time from now
-    /// on, whatever the peer does.
+    /// Cancels an operation, if that is possible. One that has begun ends in a limited time from
+    /// now on, whatever the peer does.
     pub fn cancel(&mut self, now: u64, number: u64) -> Cancelled<S::Op> {
         if let Some(rma) = self.rmas.map.get_mut(number) {
             // An operation that has begun cannot be cancelled.

@@ -23,14 +23,15 @@ use kfi_roce::{
     }, //
 };
 
-/// The user of an RC QP, the provider's endpoint or a QP of verbs: provides receives and memory for the peer's
-/// requests, and is notified of the results of its own.
+/// The user of an RC QP, the provider's endpoint or a QP of verbs: provides receives and memory for
+/// the peer's requests, and is notified of the results of its own.
 ///
 /// The task that runs the QP (its worker, or a task that sent to it on the same host) calls all of
 /// these functions, one at a time: process context, may sleep except for [`read`](Self::read) and
 /// [`end_read`](Self::end_read). The functions that serve the peer's requests are called with the
 /// lock of the QP's responder held, those that report results with no lock held. None of them may
-/// close the QP or call `modify`; [`run_ended`](Self::run_ended) may call `fail`. The latter may post work requests, the former may not.
+/// close the QP or call `modify`; [`run_ended`](Self::run_ended) may call `fail`. The latter may
+/// post work requests, the former may not.
 ///
 /// Where [`Target`] defines a function, it means the same here.
 pub(crate) trait Consumer: Send + Sync {
@@ -78,8 +79,8 @@ pub(crate) trait Consumer: Send + Sync {
     /// reference to it. Called in the order of posting.
     fn completed(&self, context: u64, status: Status);
 
-    /// The QP has entered ERR by itself or by `fail`, not by `modify`. Called once. Posted work requests
-    /// complete as flushed, before and after this.
+    /// The QP has entered ERR by itself or by `fail`, not by `modify`. Called once. Posted work
+    /// requests complete as flushed, before and after this.
     fn failed(&self);
 
     /// The peer has no receive for a SEND of this QP (RNR NAK); the QP sends it again later. Called

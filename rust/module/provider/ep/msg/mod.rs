@@ -261,9 +261,9 @@ impl Msg {
     }
 
     /// For teardown. The QP is closed, and no posting call is inside. Closes the connection and
-    /// gives back the tickets of operations that did not complete. Accesses to the peer's memory among
-    /// them count as one refusal: a program that guesses keys would close the endpoint before the
-    /// answer comes. Sleeps.
+    /// gives back the tickets of operations that did not complete. Accesses to the peer's memory
+    /// among them count as one refusal: a program that guesses keys would close the endpoint before
+    /// the answer comes. Sleeps.
     pub(super) fn drop_all(&self, endpoint: &Endpoint, bound: &Bound) {
         if let Some(conn) = self.conn.as_ref() {
             conn.close();

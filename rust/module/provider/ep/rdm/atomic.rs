@@ -76,7 +76,8 @@ impl Endpoint {
             }
             Err(refusal) => {
                 target.domain.count_refusal();
-                // Counted before the program sees the completion. The initiator causes no contention.
+                // Counted before the program sees the completion. The initiator causes no
+                // contention.
                 if refusal != kfi_core::mr::Refusal::Contention {
                     self.ident.refused();
                 }

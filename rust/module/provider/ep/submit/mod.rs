@@ -23,8 +23,8 @@
 //! the CQ, among `tx_size` or `rx_size`, at its peer), or that is delayed after refused accesses,
 //! stays the first one, and the queue is blocked. The next completion of the endpoint unblocks it.
 //! The endpoint does not learn that entries of a CQ were read or that a peer has room again, so a
-//! timer tries again, too: after [`FIRST_DELAY`](queue::FIRST_DELAY), and after twice as long if that was in vain, at
-//! most [`LAST_DELAY`](queue::LAST_DELAY). Each queue has its own delay.
+//! timer tries again, too: after [`FIRST_DELAY`](queue::FIRST_DELAY), and after twice as long if
+//! that was in vain, at most [`LAST_DELAY`](queue::LAST_DELAY). Each queue has its own delay.
 //!
 //! # Room
 //!
@@ -96,8 +96,8 @@ struct Inner {
     /// The endpoint was closed by force during a [`Run`]. The task that ends it tears the endpoint
     /// down.
     must_teardown: bool,
-    /// The endpoint is shut, and no task posts to it any more. A later run only drops operations, and
-    /// the timer is not set again: it would keep the endpoint.
+    /// The endpoint is shut, and no task posts to it any more. A later run only drops operations,
+    /// and the timer is not set again: it would keep the endpoint.
     ended: bool,
     /// If too many workers of the user run: the next attempt.
     worker_retry: Backoff,
@@ -117,8 +117,8 @@ impl Inner {
         self.must_teardown || self.ended
     }
 
-    /// Sets the timer of `endpoint`. Without effect if the endpoint is closing: the timer would keep
-    /// it.
+    /// Sets the timer of `endpoint`. Without effect if the endpoint is closing: the timer would
+    /// keep it.
     fn wake_at(&mut self, endpoint: &Arc<Endpoint>, now: u64, at: u64) {
         if !self.is_closing() {
             self.alarm.set(endpoint, &endpoint.retry_due, now, at);

@@ -69,7 +69,8 @@ impl Backoff {
 pub(super) struct Queue {
     /// Started operations, the newest first.
     pub(super) started: Stack,
-    /// Operations that were started before those, the oldest first. A [`Run`](super::Run) has them meanwhile.
+    /// Operations that were started before those, the oldest first. A [`Run`](super::Run) has them
+    /// meanwhile.
     pub(super) ready: Stack,
     /// A task has a [`Run`](super::Run) of this queue.
     pub(super) busy: bool,

@@ -375,8 +375,8 @@ impl Connection {
     }
 
     /// REQ RECEIVED: drops the request without an answer. The connection is closed, and no event
-    /// follows. The REQ that the peer repeats is a new request. A peer that an MRA has asked to wait
-    /// repeats it too late for its consumer, so the request is [rejected](Self::reject) then.
+    /// follows. The REQ that the peer repeats is a new request. A peer that an MRA has asked to
+    /// wait repeats it too late for its consumer, so the request is [rejected](Self::reject) then.
     ///
     /// # Errors
     ///

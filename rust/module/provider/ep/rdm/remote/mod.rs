@@ -208,8 +208,8 @@ impl Remote {
         self.sessions.lock().tree.get(peer).cloned()
     }
 
-    /// Whether a request in the name of a peer needs a proof at `now`, because another one without a
-    /// proof has come. Does not sleep.
+    /// Whether a request in the name of a peer needs a proof at `now`, because another one without
+    /// a proof has come. Does not sleep.
     fn must_prove(&self, peer: &PeerAddr, now: u64) -> bool {
         let sessions = self.sessions.lock();
         let session = sessions.tree.get(peer);

@@ -3,9 +3,9 @@
 //! Transmits to peers on other hosts.
 //!
 //! A transmit acquires everything it needs before its session sees it: room among `tx_size`, its
-//! ticket, memory, the charge for its lists. It ends in
-//! [`end_transmit`](Endpoint::end_transmit). Memory of the program stays pinned until then. Injected
-//! and small messages were copied when they were posted.
+//! ticket, memory, the charge for its lists. It ends in [`end_transmit`](Endpoint::end_transmit).
+//! Memory of the program stays pinned until then. Injected and small messages were copied when they
+//! were posted.
 
 use kernel::rbtree::RBTreeNodeReservation;
 
