@@ -52,7 +52,8 @@ struct kfib_ah {
  * struct kfib_qp - a queue pair
  * @ibqp: the object of ib_core
  * @qp: the handle of kfabric.ko
- * @lock: held during a change of the state, and for @attr
+ * @lock: held during a change of the state
+ * @attr_lock: for @attr, which tasks of other users read, too
  * @attr: the attributes as they were set, for queries
  * @sig_type: which work requests are signalled, for queries
  */
@@ -60,7 +61,7 @@ struct kfib_qp {
 	struct ib_qp ibqp;
 	struct kfabric_verbs_qp *qp;
 	struct mutex lock; /* Changes of the state. */
-	spinlock_t attr_lock; /* @attr: tasks of other users read it, too. */
+	spinlock_t attr_lock; /* @attr. */
 	struct ib_qp_attr attr;
 	enum ib_sig_type sig_type;
 };

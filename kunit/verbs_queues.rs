@@ -69,6 +69,7 @@ use kernel::{
     sync::Arc,
     types::ForeignOwnable, //
 };
+use kfi_roce::state::State;
 
 /// The parts of the receive `n`.
 fn parts<const N: usize>(n: u64) -> [Sge; N] {
@@ -337,6 +338,39 @@ mod tests {
         // SAFETY: The handle is valid, and not used any more.
         unsafe { raw::kfabric_verbs_qp_destroy(handle) };
         ensure_eq!(charged(), before);
+        Ok(())
+    }
+
+    /// No lock is taken that sleeps, which a kernel with checks of atomic context would report.
+    #[test]
+    fn any_context_may_ask_for_the_state() -> Result {
+        let case = Case::new(73)?;
+        let device = TestDevice::new()?;
+        let context = device.device.kernel();
+        for type_ in [raw::KFABRIC_VERBS_QP_RC, raw::KFABRIC_VERBS_QP_UD] {
+            let calls = cookie(&case.calls);
+            let cq = || Cq::new(context.budget(), functions(), calls, 1, Access::Calls);
+            let parents = Parents {
+                pd: Pd::new(context.clone())?,
+                send_cq: cq()?,
+                recv_cq: cq()?,
+                srq: None,
+            };
+            let init = raw::kfabric_verbs_qp_init {
+                type_,
+                ..Default::default()
+            };
+            let qp = Qp::new(parents, &init)?;
+            let right = Count::new()?;
+            let (asked, count) = (qp.clone(), right.clone());
+            in_hard_irq(move || {
+                count.add((asked.reported_state() == (State::Reset, false)).into())
+            })?;
+            ensure_eq!(right.get(), 1);
+            let handle: *mut raw::kfabric_verbs_qp = qp.into_foreign().cast();
+            // SAFETY: The handle is valid, and not used any more.
+            unsafe { raw::kfabric_verbs_qp_destroy(handle) };
+        }
         Ok(())
     }
 

@@ -569,7 +569,6 @@ static void full_cq_of_datagrams(void)
 static void full_cq_in_sqe(void)
 {
 	struct ibv_qp_init_attr init = usual(IBV_QPT_UD);
-	struct ibv_ah *ah;
 	struct ibv_sge one;
 	struct ibv_send_wr send;
 	struct ibv_wc wc;
@@ -580,15 +579,14 @@ static void full_cq_in_sqe(void)
 	init.recv_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
 	other_qp(&b, init);
 	connect_ends(7);
-	ah = make_ah();
 	one = sge(&b, 0, 64);
 	one.lkey ^= 0x100;
-	send = datagram(&one, ah);
+	send = datagram(&one, ah_of(&b));
 	must_post(&b, &send);
 	entry(b.sends, 1, IBV_WC_LOC_PROT_ERR);
 	is_in(&b, IBV_QPS_SQE);
 	one = sge(&a, 0, 64);
-	send = datagram(&one, ah);
+	send = datagram(&one, make_ah());
 	for (i = 0; i <= init.recv_cq->cqe; i++)
 		receive(&b, i, 0, 128);
 	for (i = 0; i <= init.recv_cq->cqe; i++)

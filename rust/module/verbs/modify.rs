@@ -243,6 +243,13 @@ impl Qp {
         }
     }
 
+    /// The state that a query reports, and whether the send queue is being drained. Any context: any
+    /// user may ask the RDMA subsystem for the state of any QP, and must not keep its owner waiting.
+    pub(super) fn reported_state(&self) -> (State, bool) {
+        let state = self.send.state();
+        (state, state == State::Sqd && self.draining.load(Relaxed))
+    }
+
     /// The state of the QP of `net`. Process context; may sleep.
     pub(super) fn state(&self) -> State {
         match self.transport() {
@@ -260,8 +267,8 @@ declared! {
         fn(*mut kfabric_verbs_qp, *const kfabric_verbs_qp_attr, u32) -> c_int;
 }
 
-/// The state of a QP, of `enum ib_qp_state`, and whether its send queue is being drained. Any context:
-/// any user may ask the RDMA subsystem for the state of any QP, and must not keep its owner waiting.
+/// The state of a QP, of `enum ib_qp_state`, and whether its send queue is being drained. Any
+/// context.
 ///
 /// # Safety
 ///
@@ -273,8 +280,7 @@ unsafe extern "C" fn kfabric_verbs_qp_state(
 ) -> u32 {
     // SAFETY: By the requirement above.
     let qp = unsafe { Qp::borrow(qp) };
-    let state = qp.send.state();
-    let is_draining = state == State::Sqd && qp.draining.load(Relaxed);
+    let (state, is_draining) = qp.reported_state();
     // SAFETY: By the requirement above.
     unsafe { draining.write(is_draining) };
     state as u32
