@@ -41,7 +41,7 @@ nfs_serves() {
 
 nfs_mounted() {
 	mkdir -p $mounted
-	nfs_on a mount.nfs4 192.0.2.2:/ $mounted -o rdma,port=20049,vers=4.2,soft,timeo=100,retrans=6 &&
+	nfs_on a mount.nfs4 192.0.2.2:/ $mounted -o rdma,port=20049,vers=4.1,soft,timeo=100,retrans=6 &&
 		nfs_by_rdma true
 }
 
