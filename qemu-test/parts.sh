@@ -400,6 +400,18 @@ part_long() {
 	verbs_only long long verbs-transfers
 }
 
+# Open MPI and UCX of Debian on devices for verbs.
+part_mpi() {
+	local name scripts=() provider
+	need ko module
+	need provider verbs_provider 56
+	for name in verbs-mpi.py verbs-provider.sh two-hosts.sh; do
+		scripts+=(--put "$KF_TOP/qemu-test/$name:$name")
+	done
+	tap_part mpi '.' guest --name mpi --peers --put "$ko:kfabric.ko" --put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" \
+		--put "$provider/libkfabric.so.1:libkfabric.so.1" "${scripts[@]}" -- "$KF_TOP/qemu-test/verbs-mpi" "$@"
+}
+
 part_pair() {
 	need ko module
 	need bin command_kfi
