@@ -13,7 +13,7 @@ meet() {
 	local port=$((20000 + step))
 	step=$((step + 1))
 	if [ "$HOST" = 2 ]; then
-		timeout $limit nc -l -p $port </dev/null >/dev/null
+		timeout "$limit" nc -l -p $port </dev/null >/dev/null
 		return
 	fi
 	local tries=$((limit * 10))

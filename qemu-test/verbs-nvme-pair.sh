@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 #
 # NVMe over Fabrics between two kernels (qemu-test/pair): guest 2 has the target, guest 1
 # the initiator and the tests. What serves and uses the disk is in verbs-nvme.sh. Sourced
@@ -16,7 +16,7 @@ ready() {
 
 # big: random bytes, and what is read of them.
 big() {
-	dd if=/dev/urandom of=/tmp/random bs=1M count=$mib 2>/dev/null
+	dd if=/dev/urandom of=/tmp/random bs=1M count="$mib" 2>/dev/null
 	dd if=/tmp/random of="$(disk)" bs=1M oflag=direct && read_back
 }
 
