@@ -525,31 +525,33 @@ static void cq_sizes(void)
 	expect(ibv_poll_cq(b.receives, 8, wc) == 0, "no more");
 }
 
-/* A CQ that is full: its error, and that of its QP. */
-static void overrun(enum ibv_qp_type type)
+/* Connected ends; the receives of b complete in a CQ of one entry, or a few more. */
+static struct ibv_cq *ends_with_small_cq(enum ibv_qp_type type)
 {
 	struct ibv_qp_init_attr init = usual(type);
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-	int i;
 
 	make_end(&a, type, 0);
 	make_end(&b, type, 0);
 	init.recv_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
 	other_qp(&b, init);
 	connect_ends(7);
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_SEND, &one, 1);
-	if (type == IBV_QPT_UD) {
-		send.wr.ud.ah = make_ah();
-		send.wr.ud.remote_qpn = b.qp->qp_num;
-		send.wr.ud.remote_qkey = 0x1234;
-	}
-	for (i = 0; i <= init.recv_cq->cqe; i++) {
-		expect(i < WRS, "a CQ of %d entries", init.recv_cq->cqe);
+	return init.recv_cq;
+}
+
+/* A CQ that is full: its error, and that of its QP. */
+static void overrun(struct ibv_cq *cq, enum ibv_qp_type type)
+{
+	struct ibv_sge one = sge(&a, 0, 64);
+	struct ibv_send_wr send = wr(1, IBV_WR_SEND, &one, 1);
+	int i;
+
+	if (type == IBV_QPT_UD)
+		send = datagram(&one, make_ah());
+	for (i = 0; i <= cq->cqe; i++) {
+		expect(i < WRS, "a CQ of %d entries", cq->cqe);
 		receive(&b, i, 0, 128);
 	}
-	for (i = 0; i <= init.recv_cq->cqe; i++)
+	for (i = 0; i <= cq->cqe; i++)
 		must_post(&a, &send);
 	event(IBV_EVENT_CQ_ERR);
 	is_in(&b, IBV_QPS_ERR);
@@ -557,46 +559,32 @@ static void overrun(enum ibv_qp_type type)
 
 static void full_cq(void)
 {
-	overrun(IBV_QPT_RC);
+	overrun(ends_with_small_cq(IBV_QPT_RC), IBV_QPT_RC);
 }
 
 static void full_cq_of_datagrams(void)
 {
-	overrun(IBV_QPT_UD);
+	overrun(ends_with_small_cq(IBV_QPT_UD), IBV_QPT_UD);
 }
 
 /* A QP that is in SQE goes to ERR, too, and flushes its receives then. */
 static void full_cq_in_sqe(void)
 {
-	struct ibv_qp_init_attr init = usual(IBV_QPT_UD);
-	struct ibv_sge one;
+	struct ibv_cq *cq = ends_with_small_cq(IBV_QPT_UD);
+	struct ibv_sge one = sge(&b, 0, 64);
 	struct ibv_send_wr send;
 	struct ibv_wc wc;
-	int i;
 
-	make_end(&a, IBV_QPT_UD, 0);
-	make_end(&b, IBV_QPT_UD, 0);
-	init.recv_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
-	other_qp(&b, init);
-	connect_ends(7);
-	one = sge(&b, 0, 64);
 	one.lkey ^= 0x100;
 	send = datagram(&one, ah_of(&b));
 	must_post(&b, &send);
 	entry(b.sends, 1, IBV_WC_LOC_PROT_ERR);
 	is_in(&b, IBV_QPS_SQE);
-	one = sge(&a, 0, 64);
-	send = datagram(&one, make_ah());
-	for (i = 0; i <= init.recv_cq->cqe; i++)
-		receive(&b, i, 0, 128);
-	for (i = 0; i <= init.recv_cq->cqe; i++)
-		must_post(&a, &send);
-	event(IBV_EVENT_CQ_ERR);
-	is_in(&b, IBV_QPS_ERR);
-	while (ibv_poll_cq(init.recv_cq, 1, &wc) == 1)
+	overrun(cq, IBV_QPT_UD);
+	while (ibv_poll_cq(cq, 1, &wc) == 1)
 		;
 	receive(&b, 99, 0, 128);
-	entry(init.recv_cq, 99, IBV_WC_WR_FLUSH_ERR);
+	entry(cq, 99, IBV_WC_WR_FLUSH_ERR);
 }
 
 /* The CQ of sends is full: the QP fails, and nothing else. */
