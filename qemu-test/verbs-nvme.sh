@@ -10,11 +10,6 @@
 nvmet=/sys/kernel/config/nvmet
 address=192.0.2.1
 
-# MiB that are written and read at once, and small requests at a time. A kernel that looks for its own
-# faults needs a second for some 100 KiB.
-mib=8 sectors=256
-case $(uname -r) in *sanitize) mib=1 sectors=32 ;; esac
-
 device() { rdma link add kf0 type kfabric netdev va && gid kf0 $address; }
 
 # target: serves /dev/ram0.
@@ -59,21 +54,25 @@ disconnected() {
 	soon not disk
 }
 
-# written: random bytes reach the target's memory, past all caches.
-written() {
-	dd if=/dev/urandom of=/tmp/random bs=1M count=$mib 2>/dev/null
-	dd if=/tmp/random of="$(disk)" bs=1M oflag=direct && blockdev --flushbufs /dev/ram0 &&
-		cmp -n $((mib << 20)) /tmp/random /dev/ram0
+# write_random: random bytes go to the target.
+write_random() {
+	dd if=/dev/urandom of=/tmp/random bs=1M count="$mib" 2>/dev/null
+	dd if=/tmp/random of="$(disk)" bs=1M oflag=direct
 }
 
-read_back() { dd if="$(disk)" bs=1M count=$mib iflag=direct 2>/dev/null | cmp - /tmp/random; }
+# written: random bytes reach the target's memory, past all caches.
+written() {
+	write_random && blockdev --flushbufs /dev/ram0 && cmp -n $((mib << 20)) /tmp/random /dev/ram0
+}
+
+read_back() { dd if="$(disk)" bs=1M count="$mib" iflag=direct 2>/dev/null | cmp - /tmp/random; }
 
 # small: requests of one sector, which many of the queue have at once.
 small() {
 	local part
 	for part in 0 1 2 3; do
 		dd if=/tmp/random of="$(disk)" bs=512 skip=$((part * sectors)) seek=$((part * sectors)) \
-			count=$sectors oflag=direct 2>/dev/null &
+			count="$sectors" oflag=direct 2>/dev/null &
 	done
 	wait
 	blockdev --flushbufs /dev/ram0
@@ -118,7 +117,7 @@ round() {
 # same_as_target: the initiator reads what the target has.
 same_as_target() {
 	blockdev --flushbufs /dev/ram0
-	dd if="$(disk)" bs=1M count=$mib iflag=direct 2>/dev/null | cmp -n $((mib << 20)) - /dev/ram0
+	dd if="$(disk)" bs=1M count="$mib" iflag=direct 2>/dev/null | cmp -n $((mib << 20)) - /dev/ram0
 }
 
 # device_deleted: while the initiator is connected and reads.
@@ -139,9 +138,14 @@ unloaded() {
 		! grep '^ib_core ' /proc/modules
 }
 
+# memory_disk: what the target serves, and the files by which it is configured.
+memory_disk() {
+	load -a ext4 configfs && load brd rd_nr=1 rd_size=65536 && mount -t configfs none /sys/kernel/config
+}
+
 # disk_and_address: what the target serves, and where.
 disk_and_address() {
-	load -a ext4 configfs && load brd rd_nr=1 rd_size=65536 && mount -t configfs none /sys/kernel/config || return
+	memory_disk || return
 	ip link add va type veth peer name vb
 	ip address add $address/24 dev va
 	ip link set va up
