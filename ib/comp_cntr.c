@@ -201,14 +201,14 @@ int kfib_read_comp_cntr(struct ib_comp_cntr *ibcc,
  * @attr: the operations, none of which has a counter
  *
  * Context: process.
- * Return: 0, or an error of kfabric_verbs_qp_attach().
+ * Return: 0, or an error of kfabric_verbs_comp_cntr_attach().
  */
 int kfib_qp_attach_comp_cntr(struct ib_qp *ibqp, struct ib_comp_cntr *ibcc,
 			     struct ib_qp_attach_comp_cntr_attr *attr)
 {
-	return kfabric_verbs_qp_attach(to_kfib_qp(ibqp)->qp,
-				       to_kfib_comp_cntr(ibcc)->cntr,
-				       attr->op_mask);
+	return kfabric_verbs_comp_cntr_attach(to_kfib_qp(ibqp)->qp,
+					      to_kfib_comp_cntr(ibcc)->cntr,
+					      attr->op_mask);
 }
 
 ADD_UVERBS_ATTRIBUTES_SIMPLE(kfib_comp_cntr_create,

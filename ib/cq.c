@@ -174,22 +174,22 @@ int kfib_resize_user_cq(struct ib_cq *ibcq, unsigned int cqe,
 			struct ib_udata *udata)
 {
 	struct kfib_cq *cq = to_kfib_cq(ibcq);
-	struct kfabric_verbs_cq_room *room;
+	struct kfabric_verbs_cq_buf *buf;
 	struct kfabric_verbs_map map;
 	int ret;
 
 	ret = ib_is_udata_in_empty(udata);
 	if (ret)
 		return ret;
-	room = kfabric_verbs_cq_room_new(cq->cq, cqe, &map);
-	if (IS_ERR(room))
-		return PTR_ERR(room);
+	buf = kfabric_verbs_cq_buf_new(cq->cq, cqe, &map);
+	if (IS_ERR(buf))
+		return PTR_ERR(buf);
 	ret = kfib_respond_cq(&map, udata);
 	if (ret) {
-		kfabric_verbs_cq_room_free(room);
+		kfabric_verbs_cq_buf_free(buf);
 		return ret;
 	}
-	ret = kfabric_verbs_cq_resize(cq->cq, room);
+	ret = kfabric_verbs_cq_resize(cq->cq, buf);
 	if (!ret)
 		ibcq->cqe = kfib_cqe(cq, &map, cqe);
 	return ret;

@@ -175,14 +175,14 @@ static int kfib_set_page(struct ib_mr *ibmr, u64 addr)
  * Passes the pages of @mr to kfabric.ko, which maps them to the region. Without
  * pages, those that were mapped before are not mapped any more.
  */
-static int kfib_stage(struct kfib_mr *mr)
+static int kfib_map_pages(struct kfib_mr *mr)
 {
 	struct ib_mr *ibmr = &mr->ibmr;
 
-	return kfabric_verbs_mr_stage(mr->mr, mr->pages, mr->num_pages,
-				      ibmr->page_size,
-				      ibmr->iova & (ibmr->page_size - 1),
-				      ibmr->length);
+	return kfabric_verbs_mr_map(mr->mr, mr->pages, mr->num_pages,
+				    ibmr->page_size,
+				    ibmr->iova & (ibmr->page_size - 1),
+				    ibmr->length);
 }
 
 /**
@@ -212,7 +212,7 @@ int kfib_map_mr_sg(struct ib_mr *ibmr, struct scatterlist *sg, int count,
 		mapped = ib_sg_to_pages(ibmr, sg, count, offset, kfib_set_page);
 	if (mapped < 0)
 		mr->num_pages = 0;
-	ret = kfib_stage(mr);
+	ret = kfib_map_pages(mr);
 	return mapped < 0 || !ret ? mapped : ret;
 }
 

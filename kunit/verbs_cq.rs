@@ -216,16 +216,16 @@ mod tests {
         ensure_eq!(case.calls.numbers().0, 1);
         let mut map = raw::kfabric_verbs_map::default();
         // SAFETY: As above; `map` is valid for writes.
-        let mut room =
-            |entries| unsafe { raw::kfabric_verbs_cq_room_new(handle, entries, &mut map) };
-        ensure_eq!(room(0), EINVAL.to_ptr());
-        let one = room(1);
+        let mut buffer =
+            |entries| unsafe { raw::kfabric_verbs_cq_buf_new(handle, entries, &mut map) };
+        ensure_eq!(buffer(0), EINVAL.to_ptr());
+        let one = buffer(1);
         // SAFETY: As above. The memory is used once.
         ensure_eq!(unsafe { raw::kfabric_verbs_cq_resize(handle, one) }, 0);
-        let unused = room(2);
+        let unused = buffer(2);
         // SAFETY: As above.
-        unsafe { raw::kfabric_verbs_cq_room_free(unused) };
-        let small = room(1);
+        unsafe { raw::kfabric_verbs_cq_buf_free(unused) };
+        let small = buffer(1);
         // There is nothing to map.
         ensure_eq!((map.offset, map.size, map.entries), (0, 0, 0));
         ensure_eq!(cq.push(&entry(1, 0), false), Err(Overrun));

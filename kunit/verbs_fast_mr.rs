@@ -108,9 +108,9 @@ impl Caller {
     }
 
     /// Maps `len` bytes from byte 16 of the first page on.
-    fn stage(&self, pages: &Pages, len: u64) -> Result {
+    fn map_pages(&self, pages: &Pages, len: u64) -> Result {
         // SAFETY: The cases keep the pages until they end what is granted.
-        unsafe { self.fast()?.stage(&pages.addrs()?, SIZE, 16, len) }
+        unsafe { self.fast()?.map_pages(&pages.addrs()?, SIZE, 16, len) }
     }
 
     fn register(&self, low: u32, bits: u32) -> Result<(), BadKey> {
@@ -142,9 +142,9 @@ mod tests {
     fn a_region_grants_nothing_before_a_registration() -> Result {
         let caller = Caller::new(4)?;
         let pages = Pages::new(2, 1)?;
-        for staged in [false, true] {
-            if staged {
-                caller.stage(&pages, 100)?;
+        for mapped in [false, true] {
+            if mapped {
+                caller.map_pages(&pages, 100)?;
             }
             let key = caller.mr.0.key();
             for addr in [0, BASE] {
@@ -160,7 +160,7 @@ mod tests {
         let caller = Caller::new(4)?;
         let pages = Pages::new(3, 1)?;
         let len = 2 * PAGE_SIZE as u64 + 100;
-        caller.stage(&pages, len)?;
+        caller.map_pages(&pages, len)?;
         ensure_eq!(caller.register(7, ALL), Ok(()));
         let in_page = PAGE_SIZE as u64 - 16;
         for (offset, byte) in [
@@ -202,7 +202,7 @@ mod tests {
         let caller = Caller::new(1)?;
         let pages = Pages::new(1, 1)?;
         for low in [0, 1, 0xff] {
-            caller.stage(&pages, 100)?;
+            caller.map_pages(&pages, 100)?;
             ensure_eq!(caller.register(low, ALL), Ok(()));
             for other in [0, 1, 2, 0xff] {
                 ensure_eq!(caller.peer_reads(other, 0).is_some(), other == low);
@@ -216,7 +216,7 @@ mod tests {
         }
         // A region that does not exist, and those of another PD.
         let other = caller.host.kernel_pd()?;
-        caller.stage(&pages, 100)?;
+        caller.map_pages(&pages, 100)?;
         let rights = Rights::of_region(ALL)?;
         let unknown = caller.key(0) ^ 0x100;
         ensure_eq!(caller.pd.register(unknown, BASE, rights), Err(BadKey));
@@ -231,13 +231,13 @@ mod tests {
         let caller = Caller::new(1)?;
         let pages = [Pages::new(1, 1)?, Pages::new(1, 9)?];
         ensure_eq!(caller.register(1, ALL), Err(BadKey));
-        caller.stage(&pages[0], 100)?;
+        caller.map_pages(&pages[0], 100)?;
         let rights = Rights::of_region(ALL)?;
         let wraps = caller.pd.register(caller.key(1), u64::MAX - 50, rights);
         ensure_eq!(wraps, Err(BadKey));
         ensure_eq!(caller.register(1, ALL), Ok(()));
         ensure_eq!(caller.register(2, ALL), Err(BadKey));
-        caller.stage(&pages[1], 100)?;
+        caller.map_pages(&pages[1], 100)?;
         ensure_eq!(caller.register(2, ALL), Err(BadKey));
         ensure_eq!(caller.peer_reads(1, 0), Some(1));
         ensure_eq!(caller.pd.invalidate(caller.key(1)), Ok(()));
@@ -248,11 +248,11 @@ mod tests {
         ensure_eq!(caller.register(3, ALL), Ok(()));
         ensure_eq!(caller.peer_reads(3, 0), Some(9));
         // But not after an attempt to map others, which has failed.
-        ensure_eq!(caller.stage(&pages[0], 2 * PAGE_SIZE as u64), Err(EINVAL));
+        ensure_eq!(caller.map_pages(&pages[0], 2 * PAGE_SIZE as u64), Err(EINVAL));
         ensure_eq!(caller.peer_reads(3, 0), Some(9));
         ensure_eq!(caller.pd.invalidate(caller.key(3)), Ok(()));
         ensure_eq!(caller.register(4, ALL), Err(BadKey));
-        caller.stage(&pages[0], 100)?;
+        caller.map_pages(&pages[0], 100)?;
         ensure_eq!(caller.register(5, ALL), Ok(()));
         ensure_eq!(caller.peer_reads(5, 0), Some(1));
         Ok(())
@@ -262,7 +262,7 @@ mod tests {
     fn pages_are_mapped_while_the_region_grants_others() -> Result {
         let caller = Caller::new(2)?;
         let pages = [Pages::new(2, 1)?, Pages::new(2, 5)?];
-        caller.stage(&pages[0], 100)?;
+        caller.map_pages(&pages[0], 100)?;
         ensure_eq!(caller.register(0, ALL), Ok(()));
         for round in 1..6 {
             let next = pages.get(round % 2).ok_or(EINVAL)?;
@@ -275,7 +275,7 @@ mod tests {
                 .pd
                 .enter(caller.key(from), BASE, 1, Rights::REMOTE_READ)
                 .map_err(|_| EACCES)?;
-            caller.stage(next, 100)?;
+            caller.map_pages(next, 100)?;
             ensure_eq!(first_byte(access.memory()), old);
             ensure_eq!(caller.peer_reads(from, 99), Some(old));
             drop(access);
@@ -291,7 +291,7 @@ mod tests {
     fn an_invalidation_waits_for_accesses_of_peers() -> Result {
         let caller = Caller::new(1)?;
         let pages = Pages::new(1, 1)?;
-        caller.stage(&pages, 100)?;
+        caller.map_pages(&pages, 100)?;
         ensure_eq!(caller.register(1, ALL), Ok(()));
         let access = caller
             .pd
@@ -316,7 +316,7 @@ mod tests {
     fn the_end_of_a_region_waits_for_accesses_of_peers() -> Result {
         let caller = Caller::new(1)?;
         let pages = Pages::new(1, 1)?;
-        caller.stage(&pages, 100)?;
+        caller.map_pages(&pages, 100)?;
         ensure_eq!(caller.register(1, ALL), Ok(()));
         let Caller { pd, mr, host } = caller;
         let key = mr.0.key() & !0xff | 1;
@@ -345,7 +345,7 @@ mod tests {
         let caller = Caller::new(1)?;
         let pages = Pages::new(1, 1)?;
         let by_peer = |low| caller.pd.invalidate_by_peer(caller.key(low));
-        caller.stage(&pages, 100)?;
+        caller.map_pages(&pages, 100)?;
         ensure_eq!(caller.register(1, 1), Ok(()));
         // The owner's alone.
         ensure_eq!(by_peer(1), Err(BadKey));
@@ -380,7 +380,7 @@ mod tests {
         let mut kept = KVec::new();
         for round in 0..4 {
             let (key, which) = (caller.key(round), round as usize % 2);
-            caller.stage(pages.get(which).ok_or(EINVAL)?, len)?;
+            caller.map_pages(pages.get(which).ok_or(EINVAL)?, len)?;
             ensure_eq!(caller.register(round, ALL), Ok(()));
             let local = caller.pd.local(key, BASE, len, Rights::LOCAL_WRITE);
             kept.push(local.map_err(|_| EACCES)?, GFP_KERNEL)?;
@@ -417,10 +417,10 @@ mod tests {
         let caller = Caller::new(2)?;
         let pages = Pages::new(3, 1)?;
         let addrs = pages.addrs()?;
-        let stage = |count: usize, size, offset, len| -> Result {
+        let map_pages = |count: usize, size, offset, len| -> Result {
             let addrs = addrs.get(..count).ok_or(EINVAL)?;
             // SAFETY: The pages exist until the case ends.
-            unsafe { caller.fast()?.stage(addrs, size, offset, len) }
+            unsafe { caller.fast()?.map_pages(addrs, size, offset, len) }
         };
         for (count, size, offset, len) in [
             (0, SIZE, 0, 1),
@@ -433,12 +433,12 @@ mod tests {
             (2, SIZE, 1, u64::MAX),
             (2, 0, 0, 1),
         ] {
-            ensure_eq!(stage(1, SIZE, 0, 10), Ok(()));
-            ensure_eq!(stage(count, size, offset, len), Err(EINVAL));
+            ensure_eq!(map_pages(1, SIZE, 0, 10), Ok(()));
+            ensure_eq!(map_pages(count, size, offset, len), Err(EINVAL));
             // The pages that were mapped before are gone.
             ensure_eq!(caller.register(1, ALL), Err(BadKey));
         }
-        ensure_eq!(stage(2, SIZE, 1, 2 * PAGE_SIZE as u64 - 1), Ok(()));
+        ensure_eq!(map_pages(2, SIZE, 1, 2 * PAGE_SIZE as u64 - 1), Ok(()));
         ensure_eq!(caller.register(1, ALL), Ok(()));
         Ok(())
     }
@@ -452,7 +452,7 @@ mod tests {
         in_hard_irq(move || {
             if let Ok(fast) = mapping.fast() {
                 // SAFETY: The pages exist until the case ends.
-                let _ = unsafe { fast.stage(&addrs, SIZE, 16, 8) };
+                let _ = unsafe { fast.map_pages(&addrs, SIZE, 16, 8) };
             }
         })?;
         ensure_eq!(caller.register(1, ALL), Ok(()));

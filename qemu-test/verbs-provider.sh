@@ -71,8 +71,7 @@ provided() {
 
 # Tests of what a program cannot do by the functions of the pages: offsets, sizes and numbers that
 # no argument has, and objects that another thread destroys.
-by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant|not_known'
-by_ioctl_only+='|cannot_be_stored|one_context'
+by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant|not_known|cannot_be_stored|one_context'
 
 # provided_pairs NAME A B: programs of Debian, the client with device A on host a, the server with
 # device B on host b.

@@ -26,7 +26,7 @@ struct kfabric_verbs_comp_cntr;
 struct kfabric_verbs_context;
 struct kfabric_verbs_counters;
 struct kfabric_verbs_cq;
-struct kfabric_verbs_cq_room;
+struct kfabric_verbs_cq_buf;
 struct kfabric_verbs_device;
 struct kfabric_verbs_flow;
 struct kfabric_verbs_mr;
@@ -406,8 +406,8 @@ struct kfabric_verbs_mr *
 kfabric_verbs_mr_dma(struct kfabric_verbs_pd *pd, u32 access, u32 *key);
 struct kfabric_verbs_mr *
 kfabric_verbs_mr_fast(struct kfabric_verbs_pd *pd, u32 max_pages, u32 *key);
-int kfabric_verbs_mr_stage(struct kfabric_verbs_mr *mr, const u64 *pages,
-			   u32 count, u32 page_size, u32 offset, u64 len);
+int kfabric_verbs_mr_map(struct kfabric_verbs_mr *mr, const u64 *pages,
+			 u32 count, u32 page_size, u32 offset, u64 len);
 void kfabric_verbs_mr_free(struct kfabric_verbs_mr *mr);
 
 /**
@@ -466,8 +466,9 @@ int kfabric_verbs_comp_cntr_modify(struct kfabric_verbs_comp_cntr *cntr,
 				   u32 entry, u32 op, u64 value);
 int kfabric_verbs_comp_cntr_read(const struct kfabric_verbs_comp_cntr *cntr,
 				 u32 entry, u64 *value);
-int kfabric_verbs_qp_attach(struct kfabric_verbs_qp *qp,
-			    struct kfabric_verbs_comp_cntr *cntr, u32 ops);
+int kfabric_verbs_comp_cntr_attach(struct kfabric_verbs_qp *qp,
+				   struct kfabric_verbs_comp_cntr *cntr,
+				   u32 ops);
 
 /* The most counter points of a flow, static and dynamic ones. */
 #define KFABRIC_VERBS_MAX_POINTS	16
@@ -539,12 +540,12 @@ kfabric_verbs_cq_create(struct kfabric_verbs_device *device,
 			bool mapped, void *cookie);
 void kfabric_verbs_cq_map(const struct kfabric_verbs_cq *cq,
 			  struct kfabric_verbs_map *map);
-struct kfabric_verbs_cq_room *
-kfabric_verbs_cq_room_new(const struct kfabric_verbs_cq *cq, u32 entries,
-			  struct kfabric_verbs_map *map);
+struct kfabric_verbs_cq_buf *
+kfabric_verbs_cq_buf_new(const struct kfabric_verbs_cq *cq, u32 entries,
+			 struct kfabric_verbs_map *map);
 int kfabric_verbs_cq_resize(struct kfabric_verbs_cq *cq,
-			    struct kfabric_verbs_cq_room *room);
-void kfabric_verbs_cq_room_free(struct kfabric_verbs_cq_room *room);
+			    struct kfabric_verbs_cq_buf *buf);
+void kfabric_verbs_cq_buf_free(struct kfabric_verbs_cq_buf *buf);
 u32 kfabric_verbs_cq_poll(struct kfabric_verbs_cq *cq, u32 count,
 			  struct kfabric_verbs_wc *wc);
 int kfabric_verbs_cq_arm(struct kfabric_verbs_cq *cq, u32 flags);

@@ -331,7 +331,7 @@ declared! {
     kfabric_verbs_comp_cntr_offset: fn(*const kfabric_verbs_comp_cntr) -> u64;
     kfabric_verbs_comp_cntr_modify: fn(*mut kfabric_verbs_comp_cntr, u32, u32, u64) -> c_int;
     kfabric_verbs_comp_cntr_read: fn(*const kfabric_verbs_comp_cntr, u32, *mut u64) -> c_int;
-    kfabric_verbs_qp_attach:
+    kfabric_verbs_comp_cntr_attach:
         fn(*mut kfabric_verbs_qp, *mut kfabric_verbs_comp_cntr, u32) -> c_int;
 }
 
@@ -486,7 +486,7 @@ unsafe extern "C" fn kfabric_verbs_comp_cntr_read(
 ///
 /// The handles are valid by the interface.
 #[no_mangle]
-unsafe extern "C" fn kfabric_verbs_qp_attach(
+unsafe extern "C" fn kfabric_verbs_comp_cntr_attach(
     qp: *mut kfabric_verbs_qp,
     cntr: *mut kfabric_verbs_comp_cntr,
     ops: u32,

@@ -66,7 +66,7 @@ use super::{
         self,
         kfabric_verbs_context,
         kfabric_verbs_cq,
-        kfabric_verbs_cq_room,
+        kfabric_verbs_cq_buf,
         kfabric_verbs_device,
         kfabric_verbs_map,
         kfabric_verbs_wc, //
@@ -109,7 +109,7 @@ pub(super) struct Cq {
     ring: SpinLockIrq<Ring>,
     /// Held by the one task that changes the places of entries.
     #[pin]
-    resizing: Mutex<Room>,
+    resizing: Mutex<Memory>,
 }
 
 /// How the owner of a CQ gets its entries.
@@ -121,17 +121,17 @@ pub(super) enum Access {
 }
 
 /// The charge and the mapping of the entries of a CQ.
-struct Room {
+struct Memory {
     /// The charge for them, unless their memory has its own.
-    _memory: Allowance,
+    _charge: Allowance,
     /// Where the program maps them.
     mapped: Option<Mapped>,
 }
 
-impl Room {
+impl Memory {
     /// Describes the memory of these entries that the program maps; all zeros if they are polled.
     /// Any context.
-    fn memory(&self, entries: &Entries) -> kfabric_verbs_map {
+    fn map(&self, entries: &Entries) -> kfabric_verbs_map {
         match (&self.mapped, entries) {
             (Some(mapped), Entries::Mapped(ring)) => kfabric_verbs_map {
                 offset: mapped.offset(),
@@ -144,32 +144,44 @@ impl Room {
     }
 }
 
-/// Memory for a number of entries. Fails with `EINVAL` for none and for more than [`MAX_CQE`], with
-/// `ENOMEM`.
-fn room(budget: &Budget, entries: u32, access: &Access) -> Result<(Entries, Room)> {
-    if entries == 0 || entries > MAX_CQE {
-        return Err(EINVAL);
-    }
-    match access {
-        Access::Calls => {
-            let entries = entries as usize;
-            let room = Room {
-                _memory: budget.take_for::<Cq>(kmalloc_array_size::<Entry>(entries))?,
-                mapped: None,
-            };
-            let ring = KVVec::from_elem(Entry::EMPTY, entries, GFP_KERNEL_ACCOUNT)?;
-            Ok((Entries::Private(PrivateRing::new(ring)), room))
+/// Memory for a number of entries, which a CQ does not have yet. Dropped in process context.
+pub(super) struct Buffer {
+    /// The number that was asked for.
+    count: u32,
+    entries: Entries,
+    memory: Memory,
+}
+
+impl Buffer {
+    /// Fails with `EINVAL` for no entries and for more than [`MAX_CQE`], with `ENOMEM`. Process
+    /// context, sleeps.
+    fn new(budget: &Budget, count: u32, access: &Access) -> Result<Self> {
+        if count == 0 || count > MAX_CQE {
+            return Err(EINVAL);
         }
-        Access::Mapped(context) => {
-            let memory = budget.take_for::<Cq>(0)?;
-            let ring = MappedRing::new(budget, entries)?;
-            let pages = ring.pages().clone();
-            let room = Room {
-                _memory: memory,
-                mapped: Some(Mapped::new(context, pages, MapAccess::ReadWrite)?),
-            };
-            Ok((Entries::Mapped(ring), room))
-        }
+        let (entries, charge, mapped) = match access {
+            Access::Calls => {
+                let size = count as usize;
+                let charge = budget.take_for::<Cq>(kmalloc_array_size::<Entry>(size))?;
+                let ring = KVVec::from_elem(Entry::EMPTY, size, GFP_KERNEL_ACCOUNT)?;
+                (Entries::Private(PrivateRing::new(ring)), charge, None)
+            }
+            Access::Mapped(context) => {
+                let charge = budget.take_for::<Cq>(0)?;
+                let ring = MappedRing::new(budget, count)?;
+                let pages = ring.pages().clone();
+                let mapped = Mapped::new(context, pages, MapAccess::ReadWrite)?;
+                (Entries::Mapped(ring), charge, Some(mapped))
+            }
+        };
+        Ok(Self {
+            count,
+            entries,
+            memory: Memory {
+                _charge: charge,
+                mapped,
+            },
+        })
     }
 }
 
@@ -188,15 +200,15 @@ impl Cq {
         entries: u32,
         access: Access,
     ) -> Result<Arc<Self>> {
-        let (entries, room) = room(budget, entries, &access)?;
+        let buffer = Buffer::new(budget, entries, &access)?;
         Arc::pin_init(
             pin_init!(Self {
                 callbacks,
                 cookie,
                 budget: budget.clone(),
                 access,
-                ring <- new_spinlock_irq!(Ring::new(entries)),
-                resizing <- new_mutex!(room),
+                ring <- new_spinlock_irq!(Ring::new(buffer.entries)),
+                resizing <- new_mutex!(buffer.memory),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -212,9 +224,9 @@ impl Cq {
     /// The memory that the program maps; zeros for a CQ that is polled. Process context, sleeps.
     fn memory(&self) -> kfabric_verbs_map {
         // No resize replaces it meanwhile.
-        let room = self.resizing.lock();
+        let memory = self.resizing.lock();
         let ring = self.ring.lock();
-        room.memory(&ring.entries)
+        memory.map(&ring.entries)
     }
 
     /// Calls the handlers for which entries have asked since the last call. Any context; no spin
@@ -286,52 +298,38 @@ impl Cq {
     ///
     /// - `EINVAL`: no entries, or more than [`MAX_CQE`].
     /// - `ENOMEM`, as [`new`](Self::new).
-    pub(super) fn other_size(&self, entries: u32) -> Result<OtherSize> {
-        let (ring, room) = room(&self.budget, entries, &self.access)?;
-        Ok(OtherSize {
-            entries,
-            ring,
-            room,
-        })
+    pub(super) fn buffer(&self, entries: u32) -> Result<Buffer> {
+        Buffer::new(&self.budget, entries, &self.access)
     }
 
-    /// Replaces the memory of the CQ by `other`. Entries that wait stay. Fails with `EINVAL` if
+    /// Replaces the memory of the CQ by `buffer`. Entries that wait stay. Fails with `EINVAL` if
     /// more entries wait than the number that was asked for; the CQ is unchanged then. Process
     /// context, sleeps.
-    pub(super) fn resize_to(&self, mut other: OtherSize) -> Result {
+    pub(super) fn resize_to(&self, mut buffer: Buffer) -> Result {
         let mut resizing = self.resizing.lock();
         let mut copied = 0;
         loop {
             let mut ring = self.ring.lock();
             // The number that was asked for counts, although the next power of two may be enough.
-            if ring.len() > other.entries.into() {
+            if ring.len() > buffer.count.into() {
                 return Err(EINVAL);
             }
-            if ring.copy_piece(&mut copied, &mut other.ring)? {
-                swap(&mut ring.entries, &mut other.ring);
+            if ring.copy_piece(&mut copied, &mut buffer.entries)? {
+                swap(&mut ring.entries, &mut buffer.entries);
                 break;
             }
             drop(ring);
             cond_resched();
         }
-        swap(&mut *resizing, &mut other.room);
+        swap(&mut *resizing, &mut buffer.memory);
         Ok(())
     }
 
-    /// Calls [`other_size`](Self::other_size) and [`resize_to`](Self::resize_to). Fails as they do.
+    /// Calls [`buffer`](Self::buffer) and [`resize_to`](Self::resize_to). Fails as they do.
     #[cfg(kfi_kunit)]
     pub(super) fn resize(&self, entries: u32) -> Result {
-        self.resize_to(self.other_size(entries)?)
+        self.resize_to(self.buffer(entries)?)
     }
-}
-
-/// Memory for another number of entries, which the CQ does not have yet. Dropped in process
-/// context.
-pub(super) struct OtherSize {
-    /// The number that was asked for.
-    entries: u32,
-    ring: Entries,
-    room: Room,
 }
 
 declared! {
@@ -339,10 +337,10 @@ declared! {
         *mut kfabric_verbs_device, *mut kfabric_verbs_context, u32, bool, *mut c_void,
     ) -> *mut kfabric_verbs_cq;
     kfabric_verbs_cq_map: fn(*const kfabric_verbs_cq, *mut kfabric_verbs_map);
-    kfabric_verbs_cq_room_new: fn(*const kfabric_verbs_cq, u32, *mut kfabric_verbs_map)
-        -> *mut kfabric_verbs_cq_room;
-    kfabric_verbs_cq_resize: fn(*mut kfabric_verbs_cq, *mut kfabric_verbs_cq_room) -> c_int;
-    kfabric_verbs_cq_room_free: fn(*mut kfabric_verbs_cq_room);
+    kfabric_verbs_cq_buf_new: fn(*const kfabric_verbs_cq, u32, *mut kfabric_verbs_map)
+        -> *mut kfabric_verbs_cq_buf;
+    kfabric_verbs_cq_resize: fn(*mut kfabric_verbs_cq, *mut kfabric_verbs_cq_buf) -> c_int;
+    kfabric_verbs_cq_buf_free: fn(*mut kfabric_verbs_cq_buf);
     kfabric_verbs_cq_poll: fn(*mut kfabric_verbs_cq, u32, *mut kfabric_verbs_wc) -> u32;
     kfabric_verbs_cq_arm: fn(*mut kfabric_verbs_cq, u32) -> c_int;
     kfabric_verbs_cq_destroy: fn(*mut kfabric_verbs_cq);
@@ -394,28 +392,28 @@ unsafe extern "C" fn kfabric_verbs_cq_map(
 }
 
 /// Memory for another number of entries of a CQ, for [`kfabric_verbs_cq_resize`]. Stores what a
-/// program will map of it: zeros for a CQ that is polled. Fails as [`Cq::other_size`]. Sleeps.
+/// program will map of it: zeros for a CQ that is polled. Fails as [`Cq::buffer`]. Sleeps.
 ///
 /// # Safety
 ///
 /// The handle is valid by the interface; `map` is valid for writes.
 #[no_mangle]
-unsafe extern "C" fn kfabric_verbs_cq_room_new(
+unsafe extern "C" fn kfabric_verbs_cq_buf_new(
     cq: *const kfabric_verbs_cq,
     entries: u32,
     map: *mut kfabric_verbs_map,
-) -> *mut kfabric_verbs_cq_room {
+) -> *mut kfabric_verbs_cq_buf {
     // SAFETY: By the requirement above.
     let cq = unsafe { Arc::<Cq>::borrow(cq.cast_mut().cast()) };
-    let other = cq.other_size(entries);
-    if let Ok(other) = &other {
+    let buffer = cq.buffer(entries);
+    if let Ok(buffer) = &buffer {
         // SAFETY: By the requirement above.
-        unsafe { map.write(other.room.memory(&other.ring)) };
+        unsafe { map.write(buffer.memory.map(&buffer.entries)) };
     }
-    handle(other.and_then(|other| Ok(KBox::new(other, GFP_KERNEL_ACCOUNT)?)))
+    handle(buffer.and_then(|buffer| Ok(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?)))
 }
 
-/// Replaces the memory of a CQ, and consumes the handle `room`, also after an error. Fails as
+/// Replaces the memory of a CQ, and consumes the handle `buf`, also after an error. Fails as
 /// [`Cq::resize_to`]. Sleeps.
 ///
 /// # Safety
@@ -424,16 +422,16 @@ unsafe extern "C" fn kfabric_verbs_cq_room_new(
 #[no_mangle]
 unsafe extern "C" fn kfabric_verbs_cq_resize(
     cq: *mut kfabric_verbs_cq,
-    room: *mut kfabric_verbs_cq_room,
+    buf: *mut kfabric_verbs_cq_buf,
 ) -> c_int {
     // SAFETY: By the requirement above.
-    let (cq, other) = unsafe {
+    let (cq, buffer) = unsafe {
         (
             Arc::<Cq>::borrow(cq.cast()),
-            KBox::<OtherSize>::from_foreign(room.cast()),
+            KBox::<Buffer>::from_foreign(buf.cast()),
         )
     };
-    code(cq.resize_to(KBox::into_inner(other)))
+    code(cq.resize_to(KBox::into_inner(buffer)))
 }
 
 /// Frees memory that was not given to a CQ. Sleeps.
@@ -442,9 +440,9 @@ unsafe extern "C" fn kfabric_verbs_cq_resize(
 ///
 /// The handle is valid by the interface, and not used any more.
 #[no_mangle]
-unsafe extern "C" fn kfabric_verbs_cq_room_free(room: *mut kfabric_verbs_cq_room) {
+unsafe extern "C" fn kfabric_verbs_cq_buf_free(buf: *mut kfabric_verbs_cq_buf) {
     // SAFETY: By the requirement above.
-    drop(unsafe { KBox::<OtherSize>::from_foreign(room.cast()) });
+    drop(unsafe { KBox::<Buffer>::from_foreign(buf.cast()) });
 }
 
 /// Takes at most `count` entries, and returns how many there were. Any context.

@@ -29,7 +29,7 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_user);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_dma_buf);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_dma);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_fast);
-KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_stage);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_map);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_mr_free);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_create);
@@ -43,9 +43,9 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_post_recv);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_create);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_map);
-KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_room_new);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_buf_new);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_resize);
-KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_room_free);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_buf_free);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_poll);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_arm);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_cq_destroy);
@@ -63,7 +63,7 @@ KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_max);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_offset);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_modify);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_read);
-KFABRIC_VERBS_EXPORT(kfabric_verbs_qp_attach);
+KFABRIC_VERBS_EXPORT(kfabric_verbs_comp_cntr_attach);
 
 KFABRIC_VERBS_EXPORT(kfabric_verbs_counters_create);
 KFABRIC_VERBS_EXPORT(kfabric_verbs_counters_destroy);

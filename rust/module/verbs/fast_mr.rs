@@ -4,7 +4,7 @@
 //!
 //! A kernel caller gives such a region memory in two steps:
 //!
-//! 1. It maps pages ([`FastMr::stage`]), where it may not sleep. No one can access them yet.
+//! 1. It maps pages ([`FastMr::map_pages`]), where it may not sleep. No one can access them yet.
 //! 2. A work request registers them ([`Mr::register`]): the region grants them, with a key whose
 //!    lower 8 bits the caller has chosen.
 //!
@@ -20,7 +20,7 @@
 //!
 //! # Locks
 //!
-//! `changing` (a mutex), then `Mr::live` or `staging`, which are leaves. `staging` is taken in any
+//! `changing` (a mutex), then `Mr::live` or `unused`, which are leaves. `unused` is taken in any
 //! context but NMIs.
 
 use core::slice;
@@ -80,14 +80,14 @@ pub(super) const MAX_PAGES: u32 = raw::KFABRIC_VERBS_MAX_PAGES;
 enum Last {
     /// There are none: nothing was mapped, or the last attempt has failed.
     Nowhere,
-    /// In `Staging::next`: a registration takes them.
-    Staged,
+    /// In `UnusedLists::next`: a registration takes them.
+    Mapped,
     /// In the list that the region grants. When that ends, a registration may grant them again.
     Granted,
 }
 
 /// The lists that the region does not grant.
-struct Staging {
+struct UnusedLists {
     /// The list that pages are mapped to.
     next: Option<PageList>,
     /// The other one, when neither is granted.
@@ -103,7 +103,7 @@ pub(super) struct FastMr {
     #[pin]
     pub(super) changing: Mutex<()>,
     #[pin]
-    staging: SpinLockIrq<Staging>,
+    unused: SpinLockIrq<UnusedLists>,
 }
 
 impl FastMr {
@@ -114,7 +114,7 @@ impl FastMr {
             return Err(EINVAL);
         }
         let max_pages = max_pages as usize;
-        let staging = Staging {
+        let unused = UnusedLists {
             next: Some(PageList::new(max_pages)?),
             other: Some(PageList::new(max_pages)?),
             last: Last::Nowhere,
@@ -123,7 +123,7 @@ impl FastMr {
             pin_init!(Self {
                 max_pages,
                 changing <- new_mutex!((), "FastMr::changing"),
-                staging <- new_spinlock_irq!(staging, "FastMr::staging"),
+                unused <- new_spinlock_irq!(unused, "FastMr::unused"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -152,57 +152,57 @@ impl FastMr {
     ///
     /// The bytes stay mapped, and may be read and written, while the region grants them and while a
     /// work request that names them has not completed.
-    pub(super) unsafe fn stage(
+    pub(super) unsafe fn map_pages(
         &self,
         pages: &[u64],
         page_size: u32,
         offset: u32,
         len: u64,
     ) -> Result {
-        let mut staging = self.staging.lock();
-        staging.last = Last::Nowhere;
+        let mut unused = self.unused.lock();
+        unused.last = Last::Nowhere;
         if pages.len() > self.max_pages {
             return Err(EINVAL);
         }
         // The region has ended if there is none.
-        let next = staging.next.as_mut().ok_or(EINVAL)?;
+        let next = unused.next.as_mut().ok_or(EINVAL)?;
         // SAFETY: By the requirement above.
         unsafe { next.set(pages, page_size, offset, len)? };
-        staging.last = Last::Staged;
+        unused.last = Last::Mapped;
         Ok(())
     }
 
     /// Takes the list with the pages that were mapped last.
     fn take(&self) -> Option<PageList> {
-        let mut staging = self.staging.lock();
-        if staging.last != Last::Staged {
+        let mut unused = self.unused.lock();
+        if unused.last != Last::Mapped {
             return None;
         }
-        staging.last = Last::Granted;
-        let other = staging.other.take();
-        core::mem::replace(&mut staging.next, other)
+        unused.last = Last::Granted;
+        let other = unused.other.take();
+        core::mem::replace(&mut unused.next, other)
     }
 
     /// Puts a list back. Its pages can be registered again, as with other devices, unless the
     /// caller has mapped others since then, or has tried to.
     fn put(&self, list: PageList) {
-        let mut staging = self.staging.lock();
-        if staging.last == Last::Granted {
-            staging.other = staging.next.replace(list);
-            staging.last = Last::Staged;
+        let mut unused = self.unused.lock();
+        if unused.last == Last::Granted {
+            unused.other = unused.next.replace(list);
+            unused.last = Last::Mapped;
         } else {
-            staging.other = Some(list);
+            unused.other = Some(list);
         }
     }
 
     /// Drops the lists: nothing is mapped or registered any more. `changing` is held. Process
     /// context.
     pub(super) fn clear(&self) {
-        let mut staging = self.staging.lock();
-        staging.last = Last::Nowhere;
-        let lists = (staging.next.take(), staging.other.take());
-        drop(staging);
-        drop(lists);
+        let mut unused = self.unused.lock();
+        unused.last = Last::Nowhere;
+        let taken = (unused.next.take(), unused.other.take());
+        drop(unused);
+        drop(taken);
     }
 }
 
@@ -283,7 +283,7 @@ impl Mr {
         let _no_io = NoIo::enter();
         let list = || {
             // SAFETY: The kernel caller keeps the memory of a work request until that has
-            // completed, as `FastMr::stage` requires.
+            // completed, as `FastMr::map_pages` requires.
             unsafe { detached(memory) }
         };
         let memory = context.memcg().charge(list).ok()?;
@@ -294,7 +294,7 @@ impl Mr {
 
 declared! {
     kfabric_verbs_mr_fast: fn(*mut kfabric_verbs_pd, u32, *mut u32) -> *mut kfabric_verbs_mr;
-    kfabric_verbs_mr_stage: fn(*mut kfabric_verbs_mr, *const u64, u32, u32, u32, u64) -> c_int;
+    kfabric_verbs_mr_map: fn(*mut kfabric_verbs_mr, *const u64, u32, u32, u32, u64) -> c_int;
 }
 
 /// A region for fast registration of at most `max_pages` pages, and its key. Fails as
@@ -313,15 +313,15 @@ unsafe extern "C" fn kfabric_verbs_mr_fast(
     unsafe { registered(OwnedMr::fast(&pd_of(pd), max_pages), key) }
 }
 
-/// Maps pages to a region for fast registration. Fails as [`FastMr::stage`]; `EINVAL` for another
-/// region. Any context.
+/// Maps pages to a region for fast registration. Fails as [`FastMr::map_pages`]; `EINVAL` for
+/// another region. Any context.
 ///
 /// # Safety
 ///
 /// The arguments are valid by the interface: there are `count` addresses at `pages`, and the bytes
-/// stay mapped as [`FastMr::stage`] requires.
+/// stay mapped as [`FastMr::map_pages`] requires.
 #[no_mangle]
-unsafe extern "C" fn kfabric_verbs_mr_stage(
+unsafe extern "C" fn kfabric_verbs_mr_map(
     mr: *mut kfabric_verbs_mr,
     pages: *const u64,
     count: u32,
@@ -340,5 +340,5 @@ unsafe extern "C" fn kfabric_verbs_mr_stage(
         return EINVAL.to_errno();
     };
     // SAFETY: By the requirement above.
-    code(unsafe { fast.stage(pages, page_size, offset, len) })
+    code(unsafe { fast.map_pages(pages, page_size, offset, len) })
 }

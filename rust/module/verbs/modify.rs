@@ -243,8 +243,9 @@ impl Qp {
         }
     }
 
-    /// The state that a query reports, and whether the send queue is being drained. Any context: any
-    /// user may ask the RDMA subsystem for the state of any QP, and must not keep its owner waiting.
+    /// The state that a query reports, and whether the send queue is being drained. Any context:
+    /// any user may ask the RDMA subsystem for the state of any QP, and must not keep its owner
+    /// waiting.
     pub(super) fn reported_state(&self) -> (State, bool) {
         let state = self.send.state();
         (state, state == State::Sqd && self.draining.load(Relaxed))

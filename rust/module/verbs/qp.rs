@@ -431,7 +431,8 @@ impl Qp {
     }
 
     /// Notes the status of an entry. An error that an entry reports has no event; a flushed entry
-    /// reports none. A program that has polled an error of a connection finds it in ERR. Any context.
+    /// reports none. A program that has polled an error of a connection finds it in ERR. Any
+    /// context.
     pub(super) fn note_error(&self, status: Status) {
         if status != Status::Success && matches!(self.transport(), Some(Transport::Rc(_))) {
             self.send.fail(State::Error);

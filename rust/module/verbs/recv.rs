@@ -192,7 +192,7 @@ pub(super) struct RecvQueue {
 
 /// Memory for receives, and the charge for it. Fails with `EINVAL` for more than [`MAX_RECV_WR`]
 /// receives, with `ENOMEM`.
-fn room(budget: &Budget, max_wr: u32, max_sge: usize) -> Result<(Places, Allowance)> {
+fn charged_places(budget: &Budget, max_wr: u32, max_sge: usize) -> Result<(Places, Allowance)> {
     if max_wr > MAX_RECV_WR {
         return Err(EINVAL);
     }
@@ -215,7 +215,7 @@ impl RecvQueue {
         if max_sge > MAX_SGE {
             return Err(EINVAL);
         }
-        let (places, memory) = room(budget, max_wr, max_sge)?;
+        let (places, memory) = charged_places(budget, max_wr, max_sge)?;
         let ring = Ring {
             places,
             head: 0,
@@ -338,7 +338,7 @@ impl RecvQueue {
         if max_wr == 0 {
             return Err(EINVAL);
         }
-        let (mut other, mut memory) = room(&self.budget, max_wr, self.max_sge)?;
+        let (mut other, mut memory) = charged_places(&self.budget, max_wr, self.max_sge)?;
         let mut resizing = self.resizing.lock();
         let mut copied = 0;
         loop {

@@ -3,8 +3,9 @@
 //! Datagrams that arrive at a QP.
 //!
 //! A datagram takes the oldest receive. The receive gets 40 bytes in place of a GRH first, then the
-//! payload. A datagram without a receive is dropped. One that does not fit, or for whose receive the
-//! memory is not accessible, ends the receive in error; the QP goes on. QP 1 takes whole MADs only.
+//! payload. A datagram without a receive is dropped. One that does not fit, or for whose receive
+//! the memory is not accessible, ends the receive in error; the QP goes on. QP 1 takes whole MADs
+//! only.
 
 use core::net::IpAddr;
 
@@ -38,8 +39,8 @@ impl Consumer for Qp {
             if !self.send.state().executes() {
                 return Err(Stat::DropState);
             }
-            // `ib_mad` takes each datagram for a whole MAD, and never posts a receive again that has
-            // ended in error.
+            // `ib_mad` takes each datagram for a whole MAD, and never posts a receive again that
+            // has ended in error.
             if datagram.payload().len() != MAD_LEN {
                 return Err(Stat::DropTooLong);
             }
