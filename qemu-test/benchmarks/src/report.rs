@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
 /// The rows of the README's table in its order: those that have goals, and a few beside them.
-const ORDER: [&str; 53] = [
+const ORDER: [&str; 61] = [
     "cntr/read_mapped",
     "cntr/add_idle",
     "cntr/wake",
@@ -60,6 +60,14 @@ const ORDER: [&str; 53] = [
     "roce/send_rate_8B_mtu9000",
     "roce/send_bw_64K_loss1_mtu9000",
     "roce/peers_1000_lat_8B",
+    "verbs/send_lat_8B",
+    "verbs/write_lat_8B",
+    "verbs/read_lat_8B",
+    "verbs/send_bw_64K",
+    "verbs/write_bw_64K",
+    "verbs/read_bw_64K",
+    "verbs/send_rate_8B",
+    "verbs/send_rate_8B_qp16",
     "verbs/comp_cntr_read",
     "verbs/comp_cntr_mapped",
     "storage/nvme_randread_4K",
