@@ -258,7 +258,9 @@ static int kfib_device_register(struct ib_device *ibdev, const char *name,
 	ret = ib_device_set_netdev(ibdev, ndev, KFIB_PORT);
 	if (ret)
 		return ret;
-	return ib_register_device(ibdev, name, NULL);
+	ret = ib_register_device(ibdev, name, NULL);
+	/* Another device has the name, of a link that has another one. */
+	return ret == -ENFILE ? -EEXIST : ret;
 }
 
 /**

@@ -371,11 +371,11 @@ part_pyverbs() {
 	local provider
 	need ko module
 	need provider verbs_provider 56
-	tap_part pyverbs '.' guest --name pyverbs --peers --timeout 1500 --put "$ko:kfabric.ko" \
+	tap_part pyverbs '.' guest --name pyverbs --peers --put "$ko:kfabric.ko" \
 		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$provider/libkfabric.so.1:libkfabric.so.1" \
 		--put "$KF_TOP/qemu-test/verbs-provider.sh:verbs-provider.sh" \
-		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" -- \
-		"$KF_TOP/qemu-test/pyverbs" "$@"
+		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" \
+		--put "$KF_TOP/qemu-test/pyverbs.py:pyverbs.py" -- "$KF_TOP/qemu-test/pyverbs" "$@"
 }
 
 # The storage of the kernel on devices for verbs: NVMe and NFS, which the plain kernel does not have.

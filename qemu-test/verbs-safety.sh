@@ -13,7 +13,14 @@ nothing_left() {
 			return 1
 		}
 	done
+	# The RDMA subsystem counts these, and does not say whose they are. The kernel has none.
+	soon no_counters || {
+		rdma resource show
+		return 1
+	}
 }
+
+no_counters() { ! rdma resource show | grep -q 'comp_cntr [1-9]'; }
 
 # no_user_objects KIND: no object belongs to a process. Objects of the kernel (QP 1) do not.
 no_user_objects() { ! rdma resource show "$1" 2>/dev/null | grep -q ' pid '; }
