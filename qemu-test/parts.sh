@@ -412,6 +412,16 @@ part_mpi() {
 		--put "$provider/libkfabric.so.1:libkfabric.so.1" "${scripts[@]}" -- "$KF_TOP/qemu-test/verbs-mpi" "$@"
 }
 
+# The demonstration of the README.
+part_demo() { tap_part demo '.' demo; }
+demo() {
+	local status=0
+	KERNEL=$part_flavour "$KF_TOP/qemu-test/demo" || status=$?
+	((status == 0)) || printf 'not '
+	echo 'ok 1 - the demonstration'
+	return $status
+}
+
 part_pair() {
 	need ko module
 	need bin command_kfi
