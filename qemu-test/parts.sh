@@ -375,7 +375,7 @@ part_pyverbs() {
 		--put "${ko%/*}/kfabric_ib.ko:kfabric_ib.ko" --put "$provider/libkfabric.so.1:libkfabric.so.1" \
 		--put "$KF_TOP/qemu-test/verbs-provider.sh:verbs-provider.sh" \
 		--put "$KF_TOP/qemu-test/two-hosts.sh:two-hosts.sh" \
-		--put "$KF_TOP/qemu-test/pyverbs.py:pyverbs.py" -- "$KF_TOP/qemu-test/pyverbs" "$@"
+		--put "$KF_TOP/qemu-test/pyverbs-results.py:pyverbs-results.py" -- "$KF_TOP/qemu-test/pyverbs" "$@"
 }
 
 # The storage of the kernel on devices for verbs: NVMe and NFS, which the plain kernel does not have.

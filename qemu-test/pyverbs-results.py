@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""pyverbs.py FILE [ARGUMENT]...: rdma-core's run_tests.py with these arguments, in the folder of
+"""pyverbs-results.py FILE [ARGUMENT]...: rdma-core's run_tests.py with these arguments, in the folder of
 the tests. Tests that FILE has already are left out. FILE gets a line for each test when it begins,
 "begin NAME", and one when it has ended, "end NAME RESULT": ok, FAIL, ERROR, or skipped and the
 reason; and "total N" first. So a test after whose beginning the process crashed is known."""
