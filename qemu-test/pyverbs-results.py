@@ -76,4 +76,4 @@ class Result(unittest.TextTestResult):
 unittest.TextTestRunner.resultclass = Result
 unittest.TextTestRunner.run = run_rest
 sys.argv = ["run_tests.py", *sys.argv[2:]]
-runpy.run_path("run_tests.py", run_name="__main__")
+runpy.run_path(os.path.abspath("run_tests.py"), run_name="__main__")
