@@ -621,7 +621,7 @@ static void datagrams_to_qp1(void)
 	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "Q key: %s", strerror(errno));
 	ah = make_ah();
 	for (i = 0; i < 1200; i++) {
-		one = sge(&a, 0, i % 2 ? 255 : 257);
+		one = sge(&a, 0, i % 8 ? 257 : 255);
 		send = datagram(&one, ah);
 		send.wr.ud.remote_qpn = 1;
 		send.wr.ud.remote_qkey = 0x80010000;
