@@ -357,8 +357,8 @@ part_verbs() {
 		say "   verbs: no library for rdma-core 65, and no test of it (log: $KF_LOG_DIR/build-verbs_provider-65.log)"
 	fi
 	[ "$flavour" != sanitize ] || times=200
-	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-transfers verbs-rings \
-		verbs-counters verbs-counted verbs-flows verbs-held; do
+	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-events verbs-transfers \
+		verbs-rings verbs-counters verbs-counted verbs-flows verbs-held; do
 		need program verbs_program "$name"
 		programs+=(--put "$program")
 	done

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-calls: what the pages of libibverbs require of calls: attributes and queries,
- * error numbers, states, full queues, events. Each test names its page.
+ * verbs-calls: what the pages of libibverbs require of calls: attributes and queries, error
+ * numbers, states. Each test names its page.
  */
 
 #include <rdma/ib_user_verbs.h>
@@ -407,16 +407,6 @@ static void states(void)
 	expect(!modify(&a, IBV_QPS_RESET), "RESET");
 }
 
-/* A QP in INIT, too, flushes its receives. */
-static void flush_in_init(void)
-{
-	make_end(&a, IBV_QPT_RC, 0);
-	to_init(&a);
-	receive(&a, 1, 0, 8);
-	expect(!modify(&a, IBV_QPS_ERR), "ERR");
-	entry(a.receives, 1, IBV_WC_WR_FLUSH_ERR);
-}
-
 /* ibv_reg_mr(3). */
 static void regions(void)
 {
@@ -439,46 +429,6 @@ static void regions(void)
 	mr = ibv_reg_mr(a.pd, a.memory + 1, 3, ACCESS | IBV_ACCESS_RELAXED_ORDERING);
 	expect(mr && mr->length == 3 && mr->addr == a.memory + 1 && !ibv_dereg_mr(mr),
 	       "three bytes, and an optional right: %d", errno);
-}
-
-/* ibv_req_notify_cq(3): one event, for an entry that comes afterwards. */
-static void one_event(void)
-{
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-	int i;
-
-	pair(IBV_QPT_RC);
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_SEND, &one, 1);
-	for (i = 0; i < 8; i++)
-		receive(&b, i, 0, 64);
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	expect(!waiting_events(b.channel), "an event that nobody asked for");
-	expect(!ibv_req_notify_cq(b.receives, 0), "req_notify_cq");
-	expect(!waiting_events(b.channel), "an event for an earlier entry");
-	for (i = 0; i < 3; i++) {
-		must_post(&a, &send);
-		entry(a.sends, 1, IBV_WC_SUCCESS);
-	}
-	i = waiting_events(b.channel);
-	expect(i == 1, "%d events, not 1", i);
-	/* Solicited, then any: any. */
-	expect(!ibv_req_notify_cq(b.receives, 0) && !ibv_req_notify_cq(b.receives, 1),
-	       "req_notify");
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	i = waiting_events(b.channel);
-	expect(i == 1, "%d events, not 1", i);
-	/* An entry in error counts as solicited. */
-	expect(!ibv_req_notify_cq(b.receives, 1), "req_notify_cq");
-	expect(!modify(&b, IBV_QPS_ERR), "ERR");
-	i = waiting_events(b.channel);
-	expect(i == 1, "%d events, not 1", i);
-	for (i = 0; i < 8; i++)
-		entry(b.receives, i, i < 5 ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
-	no_entry(b.receives);
 }
 
 /* ibv_create_cq(3), ibv_resize_cq(3). */
@@ -523,140 +473,6 @@ static void cq_sizes(void)
 	expect(!ret && b.receives->cqe >= 1000, "resize_cq: %d", ret);
 	expect(ibv_poll_cq(b.receives, 8, wc) == 4 && wc[3].wr_id == 5, "the other four");
 	expect(ibv_poll_cq(b.receives, 8, wc) == 0, "no more");
-}
-
-/* Connected ends; the receives of b complete in a CQ of one entry, or a few more. */
-static struct ibv_cq *ends_with_small_cq(enum ibv_qp_type type)
-{
-	struct ibv_qp_init_attr init = usual(type);
-
-	make_end(&a, type, 0);
-	make_end(&b, type, 0);
-	init.recv_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
-	other_qp(&b, init);
-	connect_ends(7);
-	return init.recv_cq;
-}
-
-/* A CQ that is full: its error, and that of its QP. */
-static void overrun(struct ibv_cq *cq, enum ibv_qp_type type)
-{
-	struct ibv_sge one = sge(&a, 0, 64);
-	struct ibv_send_wr send = wr(1, IBV_WR_SEND, &one, 1);
-	int i;
-
-	if (type == IBV_QPT_UD)
-		send = datagram(&one, make_ah());
-	for (i = 0; i <= cq->cqe; i++) {
-		expect(i < WRS, "a CQ of %d entries", cq->cqe);
-		receive(&b, i, 0, 128);
-	}
-	for (i = 0; i <= cq->cqe; i++)
-		must_post(&a, &send);
-	event(IBV_EVENT_CQ_ERR);
-	is_in(&b, IBV_QPS_ERR);
-}
-
-static void full_cq(void)
-{
-	overrun(ends_with_small_cq(IBV_QPT_RC), IBV_QPT_RC);
-}
-
-static void full_cq_of_datagrams(void)
-{
-	overrun(ends_with_small_cq(IBV_QPT_UD), IBV_QPT_UD);
-}
-
-/* A QP that is in SQE goes to ERR, too, and flushes its receives then. */
-static void full_cq_in_sqe(void)
-{
-	struct ibv_cq *cq = ends_with_small_cq(IBV_QPT_UD);
-	struct ibv_sge one = sge(&b, 0, 64);
-	struct ibv_send_wr send;
-	struct ibv_wc wc;
-
-	one.lkey ^= 0x100;
-	send = datagram(&one, ah_of(&b));
-	must_post(&b, &send);
-	entry(b.sends, 1, IBV_WC_LOC_PROT_ERR);
-	is_in(&b, IBV_QPS_SQE);
-	overrun(cq, IBV_QPT_UD);
-	while (ibv_poll_cq(cq, 1, &wc) == 1)
-		;
-	receive(&b, 99, 0, 128);
-	entry(cq, 99, IBV_WC_WR_FLUSH_ERR);
-}
-
-/* The CQ of sends is full: the QP fails, and nothing else. */
-static void full_cq_of_sends(void)
-{
-	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-
-	make_end(&a, IBV_QPT_RC, 0);
-	make_end(&b, IBV_QPT_RC, 0);
-	init.send_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
-	other_qp(&a, init);
-	connect_ends(7);
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	remote(&send, &b, 0);
-	must_post(&a, &send);
-	must_post(&a, &send);
-	event(IBV_EVENT_CQ_ERR);
-	is_in(&a, IBV_QPS_ERR);
-	entry(init.send_cq, 1, IBV_WC_SUCCESS);
-}
-
-/* ibv_get_async_event(3): QP_ACCESS_ERR for a refused access, at the responder. */
-static void access_event(void)
-{
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-
-	pair(IBV_QPT_RC);
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	remote(&send, &b, 0);
-	send.wr.rdma.rkey ^= 0x10000;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
-	event(IBV_EVENT_QP_ACCESS_ERR);
-}
-
-/* An error that an entry reports has no event. */
-static void no_event_with_entry(void)
-{
-	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
-	struct ibv_sge bad;
-
-	pair(IBV_QPT_RC);
-	bad = sge(&a, 0, 64);
-	bad.lkey ^= 0x100;
-	three(&bad, IBV_WC_LOC_PROT_ERR);
-	expect(!poll(&fd, 1, 300), "an event besides the entry");
-}
-
-/* A WRITE establishes the communication, too: the first packet does. */
-static void established_by_write(void)
-{
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-
-	make_end(&a, IBV_QPT_RC, 0);
-	make_end(&b, IBV_QPT_RC, 0);
-	to_init(&a);
-	to_init(&b);
-	to_rtr(&a, b.qp->qp_num);
-	to_rtr(&b, a.qp->qp_num);
-	to_rts(&a, 7);
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	remote(&send, &b, 0);
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	event(IBV_EVENT_COMM_EST);
 }
 
 /* ibv_create_srq(3), ibv_modify_srq(3), ibv_post_srq_recv(3). */
@@ -807,29 +623,6 @@ static void ah_of_another_pd(void)
 	no_entry(b.receives);
 }
 
-/* ibv_poll_cq(3): as many entries as there are, at most those that were asked for. */
-static void poll_many(void)
-{
-	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
-	struct ibv_wc wc[64];
-	int i;
-
-	make_end(&a, IBV_QPT_RC, 0);
-	init.cap.max_recv_wr = 100;
-	init.recv_cq = ibv_create_cq(device, 100, NULL, NULL, 0);
-	other_qp(&a, init);
-	to_init(&a);
-	for (i = 0; i < 100; i++)
-		receive(&a, i, 0, 8);
-	expect(!modify(&a, IBV_QPS_ERR), "ERR");
-	pause_ms(500);
-	expect(ibv_poll_cq(init.recv_cq, 0, wc) == 0, "none");
-	expect(ibv_poll_cq(init.recv_cq, 64, wc) == 64 && wc[63].wr_id == 63, "64 entries");
-	expect(wc[63].qp_num == a.qp->qp_num && wc[63].status == IBV_WC_WR_FLUSH_ERR, "an entry");
-	expect(ibv_poll_cq(init.recv_cq, 64, wc) == 36 && wc[35].wr_id == 99, "36 entries");
-	expect(ibv_poll_cq(init.recv_cq, 64, wc) == 0, "no more");
-}
-
 /* A path MTU above that of the port is refused, or it works. */
 static void mtu_above_port(void)
 {
@@ -865,93 +658,6 @@ static void mtu_above_port(void)
 	remote(&send, &b, 0);
 	must_post(&a, &send);
 	entry(a.sends, 1, IBV_WC_SUCCESS);
-}
-
-/* Posts that succeed have an entry each, also while another thread changes the state. */
-static int posted;
-static volatile int posting;
-
-static void *post_receives(void *unused)
-{
-	struct ibv_sge one = sge(&a, 0, 8);
-
-	(void)unused;
-	posting = 1;
-	for (posted = 0; posted < WRS && !try_receive(&a, posted, &one, 1); posted++)
-		;
-	return NULL;
-}
-
-static void flush_race(void)
-{
-	struct ibv_wc wc;
-	pthread_t thread;
-	int i, got;
-
-	make_end(&a, IBV_QPT_RC, 0);
-	for (i = 0; i < 300; i++) {
-		volatile int spin = i * 37 % 5000;
-
-		to_init(&a);
-		posting = 0;
-		expect(!pthread_create(&thread, NULL, post_receives, NULL), "thread");
-		while (!posting)
-			;
-		while (spin--)
-			;
-		expect(!modify(&a, IBV_QPS_ERR), "ERR");
-		pthread_join(thread, NULL);
-		for (got = 0; got < posted && poll_for(a.receives, &wc, 2000); got++)
-			;
-		expect(got == posted, "round %d: %d entries of %d receives", i, got, posted);
-		expect(!modify(&a, IBV_QPS_RESET), "RESET");
-	}
-}
-
-/* A QP that fails while a call changes an attribute is in ERR, and flushes what comes. */
-static volatile int modifying;
-
-static void *change_rights(void *unused)
-{
-	struct ibv_qp_attr attr = { .qp_access_flags = ACCESS };
-
-	(void)unused;
-	while (modifying)
-		if (ibv_modify_qp(b.qp, &attr, IBV_QP_ACCESS_FLAGS))
-			break;
-	return NULL;
-}
-
-static void modify_race(void)
-{
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-	struct ibv_wc wc;
-	pthread_t thread;
-	int i;
-
-	make_end(&a, IBV_QPT_RC, 0);
-	make_end(&b, IBV_QPT_RC, 0);
-	one = sge(&a, 0, 8);
-	for (i = 0; i < 200; i++) {
-		connect_ends(7);
-		modifying = 1;
-		expect(!pthread_create(&thread, NULL, change_rights, NULL), "thread");
-		send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-		remote(&send, &b, 0);
-		send.wr.rdma.rkey ^= 0x10000;
-		must_post(&a, &send);
-		entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
-		is_in(&b, IBV_QPS_ERR);
-		modifying = 0;
-		pthread_join(thread, NULL);
-		receive(&b, 5, 0, 8);
-		expect(poll_for(b.receives, &wc, 3000), "round %d: the receive is not flushed", i);
-		send = wr(6, IBV_WR_SEND, &one, 1);
-		must_post(&b, &send);
-		expect(poll_for(b.sends, &wc, 3000), "round %d: the send is not flushed", i);
-		expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
-	}
 }
 
 /* A query returns nothing that was set before RESET. */
@@ -1189,15 +895,10 @@ static void guessing(void)
 
 static const struct test tests[] = {
 	TEST(query_init), TEST(srq_ignores_receives), TEST(bad_create), TEST(attributes),
-	TEST(bad_modify), TEST(most_reads), TEST(bad_middle), TEST(states), TEST(flush_in_init),
-	TEST(regions), TEST(one_event), TEST(cq_sizes), TEST(full_cq),
-	TEST(full_cq_of_datagrams), TEST(full_cq_in_sqe), TEST(full_cq_of_sends),
-	TEST(access_event),
-	TEST(no_event_with_entry), TEST(established_by_write),
-	TEST(srq_sizes), TEST(bad_ah), TEST(no_such_operation),
-	TEST(change_in_sqd), TEST(ah_of_another_pd), TEST(poll_many), TEST(mtu_above_port),
-	TEST(flush_race), TEST(modify_race), TEST(xrc), TEST(datagram_states), TEST(left_out),
-	TEST(guessing), TEST(nothing_of_a_bad_modify),
+	TEST(bad_modify), TEST(most_reads), TEST(bad_middle), TEST(states), TEST(regions),
+	TEST(cq_sizes), TEST(bad_ah), TEST(srq_sizes), TEST(change_in_sqd),
+	TEST(no_such_operation), TEST(ah_of_another_pd), TEST(mtu_above_port), TEST(xrc),
+	TEST(datagram_states), TEST(left_out), TEST(guessing), TEST(nothing_of_a_bad_modify),
 };
 
 int main(int argc, char **argv)

@@ -191,7 +191,7 @@ with_provider() {
 	done
 	# Each second test, and those of what the provider does by itself: the kernel's side of all has
 	# been tested before.
-	for test in verbs-calls verbs-qps verbs-transfers; do
+	for test in verbs-calls verbs-events verbs-qps verbs-transfers; do
 		# shellcheck disable=SC2046 # words
 		provided "$test" $(debian a "/tmp/$test" --list | grep -vE 'race|full_cq|largest' |
 			awk -v own="$by_provider" 'NR % 2 || $0 ~ own')
