@@ -326,7 +326,7 @@ put_rdma_core_65() {
 	for name in ibv_devices ibv_devinfo ibv_rc_pingpong; do
 		programs+=(--put "$2/usr/bin/$name:rdma-core-65/bin/$name")
 	done
-	for name in verbs-{provider,mapped,counters,counted,flows}-65; do
+	for name in verbs-{provider,mapped,extended,counters,counted,flows}-65; do
 		need program verbs_program "$name" -DBY_NAME -Itools/verbs -isystem "$2/usr/include" -L"$lib" \
 			"$1/libkfabric.so.1" -Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs -Wl,--allow-shlib-undefined
 		programs+=(--put "$program")
@@ -340,7 +340,7 @@ part_verbs() {
 	need bin command_kfi
 	need provider verbs_provider 56
 	programs=(--put "$provider/libkfabric.so.1:libkfabric.so.1")
-	for name in verbs-provider verbs-mapped verbs-{counters,counted,flows}-by-name; do
+	for name in verbs-provider verbs-mapped verbs-extended verbs-{counters,counted,flows}-by-name; do
 		need program verbs_program "$name" -DBY_NAME -Itools/verbs "$provider/libkfabric.so.1" \
 			-Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs
 		programs+=(--put "$program")
@@ -357,8 +357,8 @@ part_verbs() {
 		say "   verbs: no library for rdma-core 65, and no test of it (log: $KF_LOG_DIR/build-verbs_provider-65.log)"
 	fi
 	[ "$flavour" != sanitize ] || times=200
-	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-events verbs-transfers \
-		verbs-rings verbs-counters verbs-counted verbs-flows verbs-held; do
+	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-events verbs-regions \
+		verbs-transfers verbs-rings verbs-counters verbs-counted verbs-flows verbs-held; do
 		need program verbs_program "$name"
 		programs+=(--put "$program")
 	done

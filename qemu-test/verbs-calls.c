@@ -524,26 +524,61 @@ static void srq_sizes(void)
 	expect(!ibv_destroy_srq(srq), "destroy_srq");
 }
 
-/* ibv_create_ah(3): an invalid address is refused. */
+/* The address is refused, with this error. */
+static void no_ah(struct ibv_pd *pd, struct ibv_ah_attr attr, int error, const char *what)
+{
+	errno = 0;
+	expect(!ibv_create_ah(pd, &attr) && errno == error, "%s: %s", what, strerror(errno));
+}
+
+/* An index of the table at which there is no GID. */
+static int index_without_gid(void)
+{
+	const union ibv_gid none = { .raw = { 0 } };
+	union ibv_gid gid;
+	int i;
+
+	for (i = 0; !ibv_query_gid(device, 1, i, &gid); i++)
+		if (!memcmp(&gid, &none, sizeof(gid)))
+			return i;
+	errx(1, "the table is full");
+}
+
+/* ibv_create_ah(3): an invalid address is refused, and errno is the reason. */
 static void bad_ah(void)
 {
 	struct ibv_ah_attr good = {
 		.is_global = 1, .port_num = 1,
 		.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
 	}, bad = good;
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	struct ibv_port_attr port;
 	struct ibv_ah *ah;
 
-	make_end(&a, IBV_QPT_UD, 0);
+	expect(pd && !ibv_query_port(device, 1, &port), "alloc_pd, query_port");
 	bad.is_global = 0;
-	expect(!ibv_create_ah(a.pd, &bad), "no GRH");
+	no_ah(pd, bad, EINVAL, "no GRH");
 	bad = good;
+	bad.port_num = 0;
+	no_ah(pd, bad, EINVAL, "port 0");
 	bad.port_num = 2;
-	expect(!ibv_create_ah(a.pd, &bad), "port 2");
+	no_ah(pd, bad, EINVAL, "port 2");
 	bad = good;
+	bad.grh.sgid_index = index_without_gid();
+	no_ah(pd, bad, ENODATA, "an index without a GID");
+	/* The index has 8 bits, and the table may have as many GIDs. */
 	bad.grh.sgid_index = 255;
-	expect(!ibv_create_ah(a.pd, &bad), "a GID that there is not");
-	ah = ibv_create_ah(a.pd, &good);
-	expect(ah && ibv_dealloc_pd(a.pd) == EBUSY && !ibv_destroy_ah(ah), "create_ah");
+	no_ah(pd, bad, port.gid_tbl_len > 255 ? ENODATA : EINVAL, "the highest index");
+	/* 203.0.113.1, to which the host has no route: nobody on the interface's network has it. */
+	bad = good;
+	bad.grh.dgid = (union ibv_gid) {
+		.raw = { [10] = 0xff, [11] = 0xff, [12] = 203, 0, 113, 1 },
+	};
+	no_ah(pd, bad, ETIMEDOUT, "no route");
+
+	ah = ibv_create_ah(pd, &good);
+	expect(ah && ibv_dealloc_pd(pd) == EBUSY, "create_ah");
+	expect(!ibv_destroy_ah(ah) && !ibv_dealloc_pd(pd), "an address that was refused");
 }
 
 /* A post of an operation that the device does not have fails, and has no effect. */

@@ -648,6 +648,12 @@ static void rules_that_cannot_be_compared_are_refused(void)
 	flow = none;
 	spec(&flow, &ipv4, sizeof(ipv4));
 	must(create_flow(&flow, &handle), EINVAL, "a value outside its mask");
+	/* By name, the specification without a protocol is another one. */
+	ipv4.val.proto = 0;
+	ipv4.mask.proto = 0;
+	flow = none;
+	spec(&flow, &ipv4, sizeof(ipv4));
+	must(create_flow(&flow, &handle), EINVAL, "an address outside its mask");
 	flow = none;
 	flow.create.flow_attr.type = IBV_FLOW_ATTR_SNIFFER;
 	must(create_flow(&flow, &handle), EINVAL, "a sniffer");

@@ -156,6 +156,8 @@ with_rdma_core_65() {
 	provided_65 verbs-provider wr_operations cq_extended arguments_of_counters_are_checked_by_name \
 		objects_of_another_context_are_refused
 	provided_65 verbs-mapped polling_makes_no_call objects_are_imported
+	provided_65 verbs-extended creation_flags_are_refused other_attributes_are_refused \
+		operations_that_a_qp_has_not_are_refused
 	provided_65 verbs-counters each_count_is_set_and_incremented_by_verbs \
 		memory_of_the_program_has_the_counts the_largest_value_is_reported
 	provided_65 verbs-counted errors_count_in_the_error_count \
@@ -191,13 +193,15 @@ with_provider() {
 	done
 	# Each second test, and those of what the provider does by itself: the kernel's side of all has
 	# been tested before.
-	for test in verbs-calls verbs-events verbs-qps verbs-transfers; do
+	for test in verbs-calls verbs-events verbs-qps verbs-regions verbs-transfers; do
 		# shellcheck disable=SC2046 # words
 		provided "$test" $(debian a "/tmp/$test" --list | grep -vE 'race|full_cq|largest' |
 			awk -v own="$by_provider" 'NR % 2 || $0 ~ own')
 	done
 	# shellcheck disable=SC2046 # words
 	provided verbs-mapped $(debian a /tmp/verbs-mapped --list)
+	# shellcheck disable=SC2046 # words
+	provided verbs-extended $(debian a /tmp/verbs-extended --list)
 	for test in verbs-{counters,counted,flows}-by-name; do
 		# shellcheck disable=SC2046 # words
 		provided "$test" $(debian a "/tmp/$test" --list | grep -vE "$by_ioctl_only")

@@ -103,8 +103,8 @@ static inline int one_page(void)
 }
 
 /* Registers @len bytes of a DMA-BUF from @offset on; addresses begin at @iova. */
-static inline int register_part(__u32 pd, int fd, __u64 offset, __u64 len, __u64 iova, __u32 *mr,
-				__u32 *lkey, __u32 *rkey)
+static inline int register_part(__u32 pd, int fd, __u64 offset, __u64 len, __u64 iova, int access,
+				__u32 *mr, __u32 *lkey, __u32 *rkey)
 {
 	union call call = begin(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR);
 	int ret;
@@ -115,7 +115,7 @@ static inline int register_part(__u32 pd, int fd, __u64 offset, __u64 len, __u64
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_LENGTH, 8, len);
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_IOVA, 8, iova);
 	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_FD, 4, fd);
-	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, 8, ACCESS);
+	attr(&call, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, 8, (__u32)access);
 	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, sizeof(*lkey), lkey);
 	out_attr(&call, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, sizeof(*rkey), rkey);
 	ret = run(&call);
@@ -128,7 +128,7 @@ static inline int register_page(__u32 pd, int fd, __u32 *mr)
 {
 	__u32 lkey, rkey;
 
-	return register_part(pd, fd, 0, PAGE, 0, mr, &lkey, &rkey);
+	return register_part(pd, fd, 0, PAGE, 0, ACCESS, mr, &lkey, &rkey);
 }
 
 static inline int destroy_mr(__u32 mr)

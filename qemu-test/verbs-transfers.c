@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-transfers: what the pages of libibverbs require of work requests: memory and keys, lengths,
+ * verbs-transfers: what the pages of libibverbs require of work requests: lengths, flags,
  * retries, datagrams, several QPs and threads. Each test names its page.
  */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <linux/if_ether.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "verbs-raw.h"
+#include "verbs-ends.h"
 
 /* A QP that sends nothing, and one that receives nothing. */
 static void one_way(void)
@@ -28,26 +29,6 @@ static void one_way(void)
 	other_qp(&a, init);
 }
 
-/* A region that is deregistered while receives and sends name it. */
-static void dereg_while_posted(void)
-{
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-
-	pair(IBV_QPT_RC);
-	receive(&b, 1, 0, 64);
-	receive(&b, 2, 0, 64);
-	expect(!ibv_dereg_mr(b.mr), "dereg_mr");
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_SEND, &one, 1);
-	must_post(&a, &send);
-	entry(b.receives, 1, IBV_WC_LOC_PROT_ERR);
-	entry(b.receives, 2, IBV_WC_WR_FLUSH_ERR);
-	entry(a.sends, 1, IBV_WC_REM_OP_ERR);
-	is_in(&a, IBV_QPS_ERR);
-	is_in(&b, IBV_QPS_ERR);
-}
-
 /* Volume 1, 9.4.5: an atomic that is not aligned is an invalid request. */
 static void unaligned_atomic(void)
 {
@@ -62,45 +43,6 @@ static void unaligned_atomic(void)
 	is_in(&b, IBV_QPS_ERR);
 	/* The responder has no entry. */
 	event(IBV_EVENT_QP_FATAL);
-}
-
-/* A READ or an atomic writes to memory here. */
-static void read_needs_local_write(void)
-{
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-
-	pair(IBV_QPT_RC);
-	ibv_dereg_mr(a.mr);
-	a.mr = ibv_reg_mr(a.pd, a.memory, REGION, 0);
-	expect(a.mr, "reg_mr to read");
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	remote(&send, &b, 0);
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	send = wr(2, IBV_WR_RDMA_READ, &one, 1);
-	remote(&send, &b, 0);
-	must_post(&a, &send);
-	entry(a.sends, 2, IBV_WC_LOC_PROT_ERR);
-	is_in(&a, IBV_QPS_ERR);
-}
-
-/* A receive needs the right to write locally, too. */
-static void receive_needs_local_write(void)
-{
-	struct ibv_sge one;
-	struct ibv_send_wr send;
-
-	pair(IBV_QPT_RC);
-	ibv_dereg_mr(b.mr);
-	b.mr = ibv_reg_mr(b.pd, b.memory, REGION, 0);
-	receive(&b, 1, 0, 64);
-	one = sge(&a, 0, 64);
-	send = wr(1, IBV_WR_SEND, &one, 1);
-	must_post(&a, &send);
-	entry(b.receives, 1, IBV_WC_LOC_PROT_ERR);
-	entry(a.sends, 1, IBV_WC_REM_OP_ERR);
 }
 
 /* ibv_modify_qp(3): qp_access_flags are the operations that the QP accepts. */
@@ -275,173 +217,6 @@ static void largest_of_all(void)
 	must_post(&a, &send);
 	late_entry(a.sends, 1);
 	expect(!memcmp(from, to, piece), "WRITE");
-}
-
-/* ibv_reg_dmabuf_mr(3): the keys of a region, or an error number. */
-static int part_of_dma_buf(struct end *end, int fd, __u64 offset, __u64 len, __u64 iova,
-			   struct ibv_mr *keys)
-{
-	struct ibv_mr *mr = ibv_reg_dmabuf_mr(end->pd, offset, len, iova, fd, ACCESS);
-
-	if (mr)
-		*keys = *mr;
-	if (mr || errno != EOPNOTSUPP)
-		return mr ? 0 : errno;
-	/* libipathverbs does not have the function. */
-	return register_part(end->pd->handle, fd, offset, len, iova, &keys->handle, &keys->lkey,
-			     &keys->rkey);
-}
-
-/* The keys of a region of a DMA-BUF of @len bytes, and its memory. */
-static __u8 *region_of_dma_buf(struct end *end, size_t len, struct ibv_mr *keys)
-{
-	void *map;
-	int fd = make_dma_buf(len, &map);
-
-	must(part_of_dma_buf(end, fd, 0, len, 0, keys), 0, "reg_dmabuf_mr");
-	/* The region keeps the DMA-BUF. */
-	close(fd);
-	return map;
-}
-
-/* Work requests access a region of a DMA-BUF as one of memory, also at their own end. */
-static void region_in_a_dma_buf(void)
-{
-	const __u32 len = 50001, at = 4096 + 100;
-	struct ibv_mr keys;
-	struct ibv_sge one, room;
-	struct ibv_send_wr send;
-	__u8 *there;
-	__u32 i;
-
-	pair(IBV_QPT_RC);
-	there = region_of_dma_buf(&b, 64 << 10, &keys);
-	fill(&a, 0, len, 21);
-	one = sge(&a, 0, len);
-	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	send.wr.rdma.remote_addr = at;
-	send.wr.rdma.rkey = keys.rkey;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	expect(!memcmp(there + at, a.memory, len), "WRITE: the bytes");
-	expect(!there[at - 1] && !there[at + len], "WRITE: bytes beside them");
-	for (i = 0; i < len; i++)
-		there[at + i] = pattern(22, i);
-	send.opcode = IBV_WR_RDMA_READ;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	check(&a, 0, len, 22);
-
-	room = (struct ibv_sge) { .addr = 8, .length = len, .lkey = keys.lkey };
-	expect(!try_receive(&b, 2, &room, 1), "post_recv");
-	fill(&a, 0, len, 23);
-	send.opcode = IBV_WR_SEND;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	entry(b.receives, 2, IBV_WC_SUCCESS);
-	expect(!memcmp(there + 8, a.memory, len), "SEND: the bytes");
-
-	send.opcode = IBV_WR_RDMA_READ;
-	send.wr.rdma.remote_addr = (64 << 10) - len + 1;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
-}
-
-/*
- * ibv_reg_mr(3): a region of a DMA-BUF starts at an offset, and its addresses at another
- * one, which has the same place in its page.
- */
-static void part_of_a_dma_buf(void)
-{
-	const __u64 offset = 3 * 4096 + 100, iova = (1ull << 44) + 100, size = 64 << 10;
-	const __u32 room = 20000, len = 5000;
-	struct ibv_mr keys, none;
-	struct ibv_send_wr send;
-	struct ibv_sge one;
-	void *map;
-	__u8 *there;
-	int fd = make_dma_buf(size, &map), closed;
-
-	pair(IBV_QPT_RC);
-	closed = dup(fd);
-	close(closed);
-	must(part_of_dma_buf(&b, fd, offset, room, iova + 1, &none), EINVAL, "another place");
-	must(part_of_dma_buf(&b, fd, offset, 0, iova, &none), EINVAL, "no bytes");
-	must(part_of_dma_buf(&b, fd, size - 4096, 4097, 0, &none), EINVAL, "behind the end");
-	must(part_of_dma_buf(&b, device->cmd_fd, 0, 4096, 0, &none), EINVAL, "no DMA-BUF");
-	must(part_of_dma_buf(&b, closed, 0, 4096, 0, &none), EBADF, "no file");
-	must(part_of_dma_buf(&b, fd, offset, room, iova, &keys), 0, "reg_dmabuf_mr");
-	close(fd);
-	there = (__u8 *)map + offset;
-
-	fill(&a, 0, len, 24);
-	one = sge(&a, 0, len);
-	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	send.wr.rdma.remote_addr = iova + 50;
-	send.wr.rdma.rkey = keys.rkey;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	expect(!memcmp(there + 50, a.memory, len), "WRITE: the bytes");
-	expect(!there[49] && !there[50 + len], "WRITE: bytes beside them");
-	memset(a.memory, 0, len);
-	send.opcode = IBV_WR_RDMA_READ;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	check(&a, 0, len, 24);
-	/* The last bytes, and one more. */
-	send.wr.rdma.remote_addr = iova + room - len;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	send.wr.rdma.remote_addr++;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
-}
-
-/* Regions whose addresses begin at @base, at both ends; that of b leaves out a page. */
-static void memory_at(__u64 base)
-{
-	const __u32 len = 5001, at = 8192 + 77;
-	struct ibv_mr *from, *to;
-	struct ibv_sge one, room;
-	struct ibv_send_wr send;
-
-	pair(IBV_QPT_RC);
-	from = ibv_reg_mr_iova(a.pd, a.memory, REGION, base, ACCESS);
-	to = ibv_reg_mr_iova(b.pd, b.memory + 4096, REGION - 4096, base, ACCESS);
-	expect(from && to, "reg_mr_iova: %s", strerror(errno));
-	fill(&a, at, len, 31);
-	one = (struct ibv_sge) { .addr = base + at, .length = len, .lkey = from->lkey };
-	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
-	send.wr.rdma.remote_addr = base + 100;
-	send.wr.rdma.rkey = to->rkey;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	check(&b, 4096 + 100, len, 31);
-	fill(&b, 4096 + 100, len, 32);
-	send.opcode = IBV_WR_RDMA_READ;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	check(&a, at, len, 32);
-	room = (struct ibv_sge) { .addr = base + 7, .length = len, .lkey = to->lkey };
-	expect(!try_receive(&b, 2, &room, 1), "post_recv");
-	fill(&a, at, len, 33);
-	send.opcode = IBV_WR_SEND;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_SUCCESS);
-	entry(b.receives, 2, IBV_WC_SUCCESS);
-	check(&b, 4096 + 7, len, 33);
-	/* The address of the memory itself is none of the region. */
-	send.opcode = IBV_WR_RDMA_WRITE;
-	send.wr.rdma.remote_addr = (__u64)(unsigned long)b.memory + 4096;
-	must_post(&a, &send);
-	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
-}
-
-/* ibv_reg_mr(3): ibv_reg_mr_iova() gives the address by which both keys name the memory. */
-static void addresses_of_a_region(void)
-{
-	memory_at(1ull << 60);
-	memory_at(0);
 }
 
 /* As many SGEs as the device has, of odd lengths. */
@@ -873,6 +648,115 @@ static void inline_others(void)
 	check(&b, 100, sizeof(bytes), 5);
 }
 
+/* A list whose second work request is refused: the first one is executed alone. */
+static void refused_post(struct ibv_send_wr good, struct ibv_send_wr bad, const char *what)
+{
+	struct ibv_send_wr last = good, *refused = NULL;
+	int ret;
+
+	good.wr_id = 1;
+	good.next = &bad;
+	bad.wr_id = 2;
+	bad.next = &last;
+	last.wr_id = 3;
+	ret = ibv_post_send(a.qp, &good, &refused);
+	expect(ret == EINVAL, "%s: %s", what, ret ? strerror(ret) : "success");
+	expect(refused == &bad, "%s: bad_wr", what);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	no_entry(a.sends);
+}
+
+/* ibv_post_send(3): inline data are for SEND and RDMA WRITE only. */
+static void inline_is_for_what_sends_data(void)
+{
+	__u64 *here, *there;
+	struct ibv_sge one;
+	struct ibv_send_wr good, bad;
+
+	pair(IBV_QPT_RC);
+	here = (__u64 *)(a.memory + 64);
+	there = (__u64 *)(b.memory + 64);
+	*here = 3;
+	*there = 5;
+	one = sge(&a, 64, 8);
+	good = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&good, &b, 4096);
+	bad = wr(2, IBV_WR_RDMA_READ, &one, 1);
+	remote(&bad, &b, 64);
+	bad.send_flags |= IBV_SEND_INLINE;
+	refused_post(good, bad, "READ");
+	bad = atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, &one, 64, 1, 0);
+	bad.send_flags |= IBV_SEND_INLINE;
+	refused_post(good, bad, "FETCH_AND_ADD");
+	bad = atomic(IBV_WR_ATOMIC_CMP_AND_SWP, &one, 64, 5, 6);
+	bad.send_flags |= IBV_SEND_INLINE;
+	refused_post(good, bad, "CMP_AND_SWP");
+	expect(*here == 3 && *there == 5, "memory has %llu and %llu", *here, *there);
+	bad.send_flags = IBV_SEND_SIGNALED;
+	must_post(&a, &bad);
+	entry(a.sends, 64, IBV_WC_SUCCESS);
+	expect(*here == 5 && *there == 6, "the atomic itself: %llu and %llu", *here, *there);
+}
+
+/* ibv_post_send(3): IBV_SEND_IP_CSUM is valid only if the device has checksum offload. */
+static void no_checksum_offload(void)
+{
+	struct ibv_device_attr dev;
+	struct ibv_send_wr good, bad;
+	struct ibv_sge one;
+
+	expect(!ibv_query_device(device, &dev) &&
+	       !(dev.device_cap_flags & (IBV_DEVICE_UD_IP_CSUM | IBV_DEVICE_RC_IP_CSUM)),
+	       "checksum offload");
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 64);
+	good = wr(1, IBV_WR_SEND, &one, 1);
+	bad = good;
+	bad.send_flags |= IBV_SEND_IP_CSUM;
+	receive(&b, 1, 0, 64);
+	receive(&b, 2, 0, 64);
+	refused_post(good, bad, "RC");
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+	no_entry(b.receives);
+
+	pair(IBV_QPT_UD);
+	one = sge(&a, 0, 64);
+	good = datagram(&one, make_ah());
+	bad = good;
+	bad.send_flags |= IBV_SEND_IP_CSUM;
+	receive(&b, 1, 0, 200);
+	receive(&b, 2, 0, 200);
+	refused_post(good, bad, "UD");
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+	no_entry(b.receives);
+}
+
+/* ibv_post_send(3): a datagram whose address handle does not exist is refused. */
+static void datagram_without_address(void)
+{
+	struct ibv_send_wr send, *refused = NULL;
+	struct ibv_ah *ah, none;
+	struct ibv_sge one;
+	int ret;
+
+	pair(IBV_QPT_UD);
+	receive(&b, 1, 0, 200);
+	ah = make_ah();
+	none = *ah;
+	none.handle += 1000;
+	one = sge(&a, 0, 64);
+	send = datagram(&one, &none);
+	ret = ibv_post_send(a.qp, &send, &refused);
+	expect(ret == ENOENT && refused == &send, "post_send: %s",
+	       ret ? strerror(ret) : "success");
+	no_entry(a.sends);
+	no_entry(b.receives);
+	send.wr.ud.ah = ah;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+}
+
 /* A QP that fails by itself takes no more receives of its SRQ, and reports that. */
 static void refused_with_srq(void)
 {
@@ -932,16 +816,13 @@ static void srq_immediate(void)
 }
 
 static const struct test tests[] = {
-	TEST(dereg_while_posted), TEST(unaligned_atomic), TEST(read_needs_local_write),
-	TEST(receive_needs_local_write), TEST(qp_without_rights), TEST(many_reads),
-	TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later), TEST(peer_is_gone),
-	TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagrams_to_qp1),
-	TEST(datagram_without_bytes),
-	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(invalidate),
-	TEST(unsignalled), TEST(write_then_send),
-	TEST(to_itself), TEST(one_way), TEST(inline_others), TEST(refused_with_srq),
-	TEST(srq_immediate), TEST(region_in_a_dma_buf), TEST(largest), TEST(largest_of_all),
-	TEST(part_of_a_dma_buf), TEST(addresses_of_a_region),
+	TEST(inline_is_for_what_sends_data), TEST(unaligned_atomic), TEST(qp_without_rights),
+	TEST(many_reads), TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later),
+	TEST(peer_is_gone), TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagrams_to_qp1),
+	TEST(datagram_without_bytes), TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe),
+	TEST(no_checksum_offload), TEST(unsignalled), TEST(invalidate), TEST(to_itself),
+	TEST(write_then_send), TEST(inline_others), TEST(one_way), TEST(srq_immediate),
+	TEST(datagram_without_address), TEST(refused_with_srq), TEST(largest), TEST(largest_of_all),
 };
 
 int main(int argc, char **argv)
