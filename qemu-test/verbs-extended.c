@@ -377,11 +377,34 @@ static void datagrams_need_an_address(void)
 	entry(b.receives, 1, IBV_WC_SUCCESS);
 }
 
+/* ibv_post_send(3): a datagram has an address handle; without one it is refused. */
+static void a_datagram_needs_an_address_handle(void)
+{
+	struct ibv_send_wr list[2], *bad = NULL;
+	struct ibv_sge one;
+	int ret;
+
+	pair(IBV_QPT_UD);
+	receive(&b, 1, 0, 200);
+	receive(&b, 2, 0, 200);
+	one = sge(&a, 0, 64);
+	list[0] = datagram(&one, make_ah());
+	list[1] = datagram(&one, NULL);
+	list[0].next = &list[1];
+	ret = ibv_post_send(a.qp, list, &bad);
+	expect(ret && bad == &list[1], "no address handle: %s, work request %ld", strerror(ret),
+	       (long)(bad - list));
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+	no_entry(a.sends);
+	no_entry(b.receives);
+}
+
 static const struct test tests[] = {
 	TEST(creation_flags_are_refused), TEST(other_attributes_are_refused),
 	TEST(operations_that_a_qp_has_not_are_refused), TEST(wr_flags_solicit_an_event),
 	TEST(wr_flags_fence_a_work_request), TEST(wr_flags_and_data_that_are_not_valid),
-	TEST(datagrams_need_an_address),
+	TEST(datagrams_need_an_address), TEST(a_datagram_needs_an_address_handle),
 };
 
 int main(int argc, char **argv)
