@@ -177,25 +177,56 @@ static int handlers(struct pair *pair)
 	return 0;
 }
 
+/* The calls of the handler of a CQ that a test arms. */
+static atomic_t calls;
+
+static void called(struct ib_cq *cq, void *context)
+{
+	atomic_inc(&calls);
+}
+
+/* Arms a CQ. Returns 1 if it has an entry. */
+static int arm(struct ib_cq *cq)
+{
+	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP |
+				IB_CQ_REPORT_MISSED_EVENTS);
+}
+
 /* Polling and arming with interrupts off, as some callers do. */
 static int polled(struct pair *pair)
 {
 	struct note *sent = note_of(&pair->a), *received = note_of(&pair->b);
 	unsigned long flags, end = jiffies + 30 * HZ;
+	int armed, again, count, empty;
+	struct ib_cq *cq = pair->b.cq;
 	struct ib_wc wc;
-	int ret;
 
+	atomic_set(&calls, 0);
+	/* That of such a CQ warns, because its user does not arm it. */
+	cq->comp_handler = called;
+	local_irq_save(flags);
+	armed = arm(cq);
+	local_irq_restore(flags);
+	CHECK_EQ(armed, 0);
 	CHECK_EQ(exchange(pair, sent, received), 0);
-	do {
-		local_irq_save(flags);
-		ret = ib_poll_cq(pair->b.cq, 1, &wc);
-		local_irq_restore(flags);
+	while (!atomic_read(&calls) && time_before(jiffies, end))
 		cond_resched();
-	} while (!ret && time_before(jiffies, end));
-	CHECK_EQ(ret, 1);
+	CHECK_EQ(atomic_read(&calls), 1);
+	local_irq_save(flags);
+	armed = arm(cq);
+	again = arm(cq);
+	count = ib_poll_cq(cq, 1, &wc);
+	empty = arm(cq);
+	local_irq_restore(flags);
+	CHECK_EQ(armed, 1);
+	CHECK_EQ(again, 1);
+	CHECK_EQ(count, 1);
+	CHECK_EQ(empty, 0);
 	CHECK(wc.wr_cqe == &received->cqe);
 	CHECK_EQ(wc.status, IB_WC_SUCCESS);
 	CHECK(done_with(sent, IB_WC_SUCCESS));
+	/* An entry that was there is no reason for a call. */
+	CHECK_EQ(atomic_read(&calls), 1);
 	return 0;
 }
 
