@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-queues: completion queues and shared receive queues of a device, without QPs.
+ * verbs-queues: completion queues and shared receive queues of a device, and the memory of all its
+ * queues.
  *
  *	verbs-queues DEVICE TEST
  *
@@ -12,13 +13,19 @@
 #include <infiniband/verbs.h>
 #include <linux/types.h>
 #include <poll.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* The limits that the device has. */
 #define MAX_CQE		131072
 #define MAX_SRQ_WR	16384
+#define MAX_QP_WR	16384
 #define MAX_SGE		16
 
 /* A user who has no right to exceed limits. */
@@ -60,6 +67,7 @@ static void limits(void)
 	holds(attr.max_cqe == MAX_CQE && attr.max_cq > 0);
 	holds(attr.max_srq > 0 && attr.max_srq_wr == MAX_SRQ_WR);
 	holds(attr.max_srq_sge == MAX_SGE);
+	holds(attr.max_qp_wr == MAX_QP_WR);
 	holds(attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
 }
 
@@ -267,10 +275,11 @@ static void many(void)
 }
 
 /*
- * In a memory cgroup with 32 MiB, where the kernel may end no process to get memory. Calls with
- * much memory fail before there is too little for the program itself.
+ * The tests cgroup-...: in a memory cgroup with 32 MiB, where the kernel may end no process to get
+ * memory. A call fails instead. Calls with much memory fail before there is too little for the
+ * program itself.
  */
-static void cgroup(void)
+static void cgroup_cqs(void)
 {
 	int count = 0;
 
@@ -278,6 +287,89 @@ static void cgroup(void)
 	while (ibv_create_cq(device, MAX_CQE, NULL, NULL, 0))
 		holds(++count < 6);
 	holds(count > 2 && errno == ENOMEM);
+}
+
+static void cgroup_srqs(void)
+{
+	struct ibv_pd *pd = alloc_pd();
+	int count = 0;
+
+	/* Each has more than 4 MiB. */
+	while (create_srq(pd, MAX_SRQ_WR, MAX_SGE, 0))
+		holds(++count < 8);
+	holds(count > 4 && errno == ENOMEM);
+}
+
+static void cgroup_qps(void)
+{
+	struct ibv_pd *pd = alloc_pd();
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = {
+			.max_send_wr = MAX_QP_WR,
+			.max_recv_wr = 1,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+		},
+	};
+	int count = 0;
+
+	init.send_cq = ibv_create_cq(device, 1, NULL, NULL, 0);
+	init.recv_cq = init.send_cq;
+	holds(init.send_cq);
+	/* Each has more than 1 MiB for its work requests. */
+	while (ibv_create_qp(pd, &init))
+		holds(++count < 32);
+	holds(count > 2 && errno == ENOMEM);
+}
+
+/* Makes a completion counter by ioctl, because Debian's libibverbs has no call for that. */
+static int create_counter(const struct ibv_context *context)
+{
+	/* UVERBS_OBJECT_COMP_CNTR and UVERBS_METHOD_COMP_CNTR_CREATE of Linux 7.3. */
+	enum { OBJECT = 19, METHOD = 0, HANDLE = 0 };
+	union {
+		struct ib_uverbs_ioctl_hdr hdr;
+		__u8 room[sizeof(struct ib_uverbs_ioctl_hdr) + sizeof(struct ib_uverbs_attr)];
+	} call = {
+		.hdr = {
+			.length = sizeof(call),
+			.object_id = OBJECT,
+			.method_id = METHOD,
+			.num_attrs = 1,
+			/* With ipath=1. */
+			.driver_id = RDMA_DRIVER_QIB,
+		},
+	};
+
+	call.hdr.attrs[0] = (struct ib_uverbs_attr) {
+		.attr_id = HANDLE,
+		.flags = UVERBS_ATTR_F_MANDATORY,
+	};
+	return ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call.hdr) ? errno : 0;
+}
+
+/* A context has at most 4,096 of them, so the program opens the device several times. */
+static void cgroup_counters(void)
+{
+	enum { CONTEXTS = 3, MOST = 4096 };
+	struct ibv_context *contexts[CONTEXTS];
+	int i, count, ret = 0;
+
+	for (i = 0; i < CONTEXTS; i++) {
+		contexts[i] = ibv_open_device(device->device);
+		holds(contexts[i]);
+	}
+	/* The counters leave no memory for a page of the program. */
+	holds(!mlockall(MCL_CURRENT));
+	for (i = 0; i < CONTEXTS && !ret; i++) {
+		for (count = 0; count < MOST && !ret; count++)
+			ret = create_counter(contexts[i]);
+		/* Each has a page. */
+		holds(ret || i < CONTEXTS - 1);
+	}
+	holds(i > 1 || count > 1000);
+	holds(ret == ENOMEM);
 }
 
 /* The program exits with its objects, and none of them stays. */
@@ -304,7 +396,10 @@ static const struct {
 	{ "srq-attributes", srq_attributes },
 	{ "srq-post", srq_post },
 	{ "many", many },
-	{ "cgroup", cgroup },
+	{ "cgroup-cqs", cgroup_cqs },
+	{ "cgroup-srqs", cgroup_srqs },
+	{ "cgroup-qps", cgroup_qps },
+	{ "cgroup-counters", cgroup_counters },
 	{ "left", left },
 };
 

@@ -120,17 +120,28 @@ stands_still() {
 	check "a peer stands still: nothing is left" nothing_left
 }
 
-# of_cgroup: the objects of a program are charged to its memory cgroup. The kernel may end no
-# process there to get memory, so a call of the program fails.
+# of_cgroup: the objects of a program, of each kind, are charged to its memory cgroup.
 of_cgroup() {
-	local group=/sys/fs/cgroup/verbs limited=$((32 << 20)) status=0
+	local kind
 	echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+	for kind in cqs srqs qps counters; do
+		fills_cgroup "cgroup-$kind" || {
+			echo "cgroup-$kind failed"
+			return 1
+		}
+	done
+}
+
+# fills_cgroup TEST: that test of verbs-queues.c takes the memory of its cgroup. The kernel may end
+# no process there to get memory, so a call of the program fails.
+fills_cgroup() {
+	local group=/sys/fs/cgroup/verbs limited=$((32 << 20)) status=0
 	mkdir "$group" && echo $limited >"$group/memory.max" || return
 	(
 		echo "$BASHPID" >"$group/cgroup.procs" && echo -1000 >"/proc/$BASHPID/oom_score_adj" &&
-			queues cgroup
+			queues "$1"
 	) || status=$?
-	echo "peak $(cat "$group/memory.peak"), at the end $(cat "$group/memory.current")"
+	echo "$1: peak $(cat "$group/memory.peak"), at the end $(cat "$group/memory.current")"
 	(($(cat "$group/memory.peak") > limited * 9 / 10)) || status=1
 	soon is_below "$group/memory.current" $((limited / 8)) || status=1
 	soon rmdir "$group" || status=1
