@@ -13,6 +13,13 @@
  */
 
 #define _GNU_SOURCE
+#include <linux/netlink.h>
+#include <net/if.h>
+#include <rdma/rdma_netlink.h>
+#include <sched.h>
+#include <sys/socket.h>
+
+#include "../include/uapi/kfabric.h"
 #include "verbs-raw.h"
 
 /* REG_MR of Linux 7.3, which the headers of the root do not have. */
@@ -30,7 +37,7 @@ enum {
 };
 
 /* No call has as many places that can fail. */
-#define MOST	400
+#define MOST	4000
 
 static int fail_nth = -1;
 
@@ -70,13 +77,19 @@ static void arm(int nth)
 	expect(pwrite(fail_nth, text, strlen(text), 0) > 0, "arm");
 }
 
-/* Notes whether the fault occurred in the call, or may have: reading copies, too. */
-static void disarm(void)
+/* Whether the fault has occurred, or may have: reading copies, too. */
+static int met_now(void)
 {
 	char left[16] = "";
 	ssize_t len = pread(fail_nth, left, sizeof(left) - 1, 0);
 
-	met = len > 0 && atoi(left) == 0;
+	return len > 0 && atoi(left) == 0;
+}
+
+/* Notes whether the fault has occurred in the call. */
+static void disarm(void)
+{
+	met = met_now();
 	while (pwrite(fail_nth, "0", 1, 0) < 0)
 		;
 }
@@ -96,6 +109,7 @@ struct a_case {
 
 #define CASE(name, ready, call, undo)	{ name, ready, call, undo, 0 }
 #define END(name, ready, call)		{ name, ready, call, NULL, 1 }
+#define END_THEN(name, ready, call, undo)	{ name, ready, call, undo, 1 }
 
 static void sweep_one(const struct a_case *one)
 {
@@ -189,6 +203,26 @@ static int try_ah(void)
 static int end_ah(void) { return ibv_destroy_ah(ah); }
 static void undo_ah(void) { expect(!end_ah(), "destroy_ah"); }
 static void ready_ah(void) { must(try_ah(), 0, "create_ah"); }
+
+static int is_ipv6(const union ibv_gid *gid)
+{
+	static const __u8 mapped[12] = { [10] = 0xff, 0xff }, none[16];
+
+	return memcmp(gid->raw, mapped, sizeof(mapped)) && memcmp(gid->raw, none, sizeof(none)) &&
+	       gid->raw[0] != 0xfe;
+}
+
+/* From here on address vectors have an IPv6 address of the device, which comes with the interface. */
+static void use_ipv6(void)
+{
+	long long until = now() + SECONDS * 1000;
+
+	for (gid_index = 0; ; gid_index = (gid_index + 1) % 16) {
+		if (!ibv_query_gid(device, 1, gid_index, &own_gid) && is_ipv6(&own_gid))
+			return;
+		expect(now() < until, "no GID for IPv6");
+	}
+}
 
 static int query_port(void)
 {
@@ -300,6 +334,9 @@ static void objects(void)
 	      CASE("create_comp_channel", NULL, make_channel, undo_channel),
 	      CASE("create_ah", NULL, try_ah, undo_ah),
 	      END("destroy_ah", ready_ah, end_ah));
+	use_ipv6();
+	sweep(CASE("create_ah, IPv6", NULL, try_ah, undo_ah),
+	      END("destroy_ah, IPv6", ready_ah, end_ah));
 }
 
 static int make_mr(void) { return error_of(mr = ibv_reg_mr(a.pd, a.memory, REGION, ACCESS)); }
@@ -310,7 +347,9 @@ static void ready_mr(void) { must(make_mr(), 0, "reg_mr"); }
 static __u32 page_mr;
 
 static int make_page_mr(void) { return register_page(a.pd->handle, buf, &page_mr); }
-static void undo_page_mr(void) { must(destroy_mr(page_mr), 0, "dereg_mr"); }
+static int end_page_mr(void) { return destroy_mr(page_mr); }
+static void undo_page_mr(void) { must(end_page_mr(), 0, "dereg_mr"); }
+static void ready_page_mr(void) { must(make_page_mr(), 0, "reg_dmabuf_mr"); }
 
 static int make_mr_ioctl(void)
 {
@@ -361,7 +400,8 @@ static void memory(void)
 	      END("dereg_mr", ready_mr, end_mr),
 	      CASE("REG_MR", NULL, make_mr_ioctl, undo_page_mr),
 	      CASE("QUERY_MR", NULL, query_mr, NULL),
-	      CASE("reg_dmabuf_mr", NULL, make_page_mr, undo_page_mr));
+	      CASE("reg_dmabuf_mr", NULL, make_page_mr, undo_page_mr),
+	      END("dereg_mr of a DMA-BUF", ready_page_mr, end_page_mr));
 }
 
 static int make_cq(void) { return error_of(cq = ibv_create_cq(device, 1000, NULL, NULL, 0)); }
@@ -414,10 +454,12 @@ static void undo_mapped(void)
 static void ready_mapped(void) { must(make_mapped(), 0, "create_cq"); }
 static int map_mapped(void) { return map_cq(&mapped_ring); }
 static int enlarge_mapped(void) { return resize_mapped_cq(&mapped_ring, 5000); }
-static void ready_resize(void)
+static int end_mapped(void) { return destroy_cq(mapped_ring.handle); }
+static void undo_map(void) { unmap_cq(&mapped_ring); }
+static void ready_map(void)
 {
 	ready_mapped();
-	must(map_cq(&mapped_ring), 0, "mmap");
+	must(map_mapped(), 0, "mmap");
 }
 
 static int make_srq(void)
@@ -475,7 +517,9 @@ static void queues(void)
 	      CASE("poll_cq with an entry", ready_entry, poll_entries, NULL),
 	      CASE("create_cq, mapped", NULL, make_mapped, undo_mapped),
 	      CASE("mmap of a CQ", ready_mapped, map_mapped, undo_mapped),
-	      CASE("resize_cq, mapped", ready_resize, enlarge_mapped, undo_mapped),
+	      CASE("resize_cq, mapped", ready_map, enlarge_mapped, undo_mapped),
+	      END("destroy_cq, not mapped yet", ready_mapped, end_mapped),
+	      END_THEN("destroy_cq, mapped", ready_map, end_mapped, undo_map),
 	      CASE("create_srq", NULL, make_srq, undo_srq),
 	      END("destroy_srq", ready_srq, end_srq),
 	      CASE("modify_srq", ready_srq, enlarge_srq, undo_srq),
@@ -562,6 +606,49 @@ static void ready_rts(void)
 	must(rts_qp(), 0, "RTS");
 }
 
+static void ready_sqd(void)
+{
+	ready_rts();
+	must(sqd_qp(), 0, "SQD");
+}
+
+static int resume_qp(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+/* Sets attributes that can change in RTS, and leaves the state as it is. */
+static int change_attributes(void)
+{
+	struct ibv_qp_attr attr = {
+		.qkey = 0x4321,
+		.qp_access_flags = IBV_ACCESS_REMOTE_READ,
+		.min_rnr_timer = 5,
+	};
+
+	return ibv_modify_qp(qp, &attr, type == IBV_QPT_UD ? IBV_QP_QKEY :
+			     IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER);
+}
+
+/* Sets the path of a connection in SQD. */
+static int change_path(void)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_SQD,
+		.timeout = 15,
+		.ah_attr = {
+			.is_global = 1,
+			.port_num = 1,
+			.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64,
+				 .traffic_class = 8 },
+		},
+	};
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_TIMEOUT);
+}
+
 static int query_qp(void)
 {
 	struct ibv_qp_init_attr init;
@@ -587,6 +674,8 @@ static void qps_of(void)
 	      CASE("RTR", ready_init, rtr_qp, undo_qp),
 	      CASE("RTS", ready_rtr, rts_qp, undo_qp),
 	      CASE("SQD", ready_rts, sqd_qp, undo_qp),
+	      CASE("SQD to RTS", ready_sqd, resume_qp, undo_qp),
+	      CASE("attributes in RTS", ready_rts, change_attributes, undo_qp),
 	      CASE("ERR", ready_rts, err_qp, undo_qp),
 	      CASE("RESET", ready_rts, reset_qp, undo_qp),
 	      CASE("query_qp", ready_rts, query_qp, undo_qp),
@@ -598,7 +687,11 @@ static void qps_rc(void)
 	type = IBV_QPT_RC;
 	make_end(&a, type, 0);
 	qps_of();
-	sweep(CASE("post_recv", ready_init, post_receive, undo_qp));
+	sweep(CASE("attributes in SQD", ready_sqd, change_path, undo_qp),
+	      CASE("post_recv", ready_init, post_receive, undo_qp));
+	use_ipv6();
+	sweep(CASE("RTR, IPv6", ready_init, rtr_qp, undo_qp),
+	      CASE("attributes in SQD, IPv6", ready_sqd, change_path, undo_qp));
 }
 
 static void qps_ud(void)
@@ -619,20 +712,47 @@ static void qps_with_srq(void)
 	      END("destroy_qp with an SRQ", ready_qp, end_qp));
 }
 
-/* Posting: the number of the work request, and how it is sent. */
+/* Posting: the number of the work request, how it is sent, and how it ends. */
 static __u64 number;
 static enum ibv_wr_opcode opcode;
 static int parts, flags;
 static __u32 bytes;
+static enum ibv_wc_status outcome;
+
+static void connect_again(void)
+{
+	struct ibv_wc wc;
+
+	expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
+	while (ibv_poll_cq(a.sends, 1, &wc) > 0 || ibv_poll_cq(b.receives, 1, &wc) > 0)
+		;
+	connect_ends(7);
+}
+
+static int takes_a_receive(void)
+{
+	switch (opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return 1;
+	default:
+		return 0;
+	}
+}
 
 /* Takes the entries, and fills the receive queue. */
 static void ready_post(void)
 {
 	struct ibv_wc wc;
 
+	/* The last one has moved both QPs to ERR. */
+	if (outcome != IBV_WC_SUCCESS)
+		connect_again();
 	while (ibv_poll_cq(b.receives, 1, &wc) > 0)
 		;
-	if (opcode == IBV_WR_SEND) {
+	if (takes_a_receive()) {
 		struct ibv_sge one = sge(&b, 0, 8192);
 
 		while (!try_receive(&b, 1, &one, 1))
@@ -649,27 +769,21 @@ static int post_one(void)
 	for (i = 0; i < parts; i++)
 		sges[i] = sge(&a, i * bytes, bytes);
 	send = type == IBV_QPT_UD ? datagram(sges, ah) : wr(0, opcode, sges, 1);
+	send.opcode = opcode;
 	send.num_sge = parts;
 	send.wr_id = ++number;
 	send.send_flags |= flags;
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	/* The key to invalidate is in the same place. */
+	send.imm_data = b.mr->rkey;
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
 		send.wr.atomic.remote_addr = (__u64)(unsigned long)b.memory;
 		send.wr.atomic.compare_add = 1;
+		send.wr.atomic.swap = 2;
 		send.wr.atomic.rkey = b.mr->rkey;
 	} else if (type == IBV_QPT_RC) {
 		remote(&send, &b, 0);
 	}
 	return post(&a, &send);
-}
-
-static void connect_again(void)
-{
-	struct ibv_wc wc;
-
-	expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
-	while (ibv_poll_cq(a.sends, 1, &wc) > 0 || ibv_poll_cq(b.receives, 1, &wc) > 0)
-		;
-	connect_ends(7);
 }
 
 /* Waits for the end of the work request. A fault may have made it fail, and its QP with it. */
@@ -680,7 +794,7 @@ static void wait_for_it(void)
 	do {
 		expect(poll_for(a.sends, &wc, SECONDS * 1000), "no entry for %llu",
 		       (unsigned long long)number);
-		if (wc.status == IBV_WC_SUCCESS)
+		if (wc.status == outcome)
 			continue;
 		expect(met, "%s without a fault", ibv_wc_status_str(wc.status));
 		printf("request %llu: %s\n", (unsigned long long)wc.wr_id,
@@ -723,9 +837,16 @@ static void posting_rc(void)
 	posting("SEND", IBV_WR_SEND, 1, 4000, 0);
 	posting("SEND of 16 parts", IBV_WR_SEND, 16, 100, 0);
 	posting("SEND, inline", IBV_WR_SEND, 1, 60, IBV_SEND_INLINE);
+	posting("SEND, inline, of 16 parts", IBV_WR_SEND, 16, 4, IBV_SEND_INLINE);
+	posting("SEND_WITH_IMM", IBV_WR_SEND_WITH_IMM, 1, 4000, 0);
 	posting("WRITE", IBV_WR_RDMA_WRITE, 1, 60000, 0);
+	posting("WRITE_WITH_IMM", IBV_WR_RDMA_WRITE_WITH_IMM, 1, 4000, 0);
 	posting("READ of 16 parts", IBV_WR_RDMA_READ, 16, 1000, 0);
 	posting("FETCH_ADD", IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 8, 0);
+	posting("CMP_SWP", IBV_WR_ATOMIC_CMP_AND_SWP, 1, 8, 0);
+	/* The QP of a program refuses to invalidate. The QPs are connected again before each. */
+	outcome = IBV_WC_REM_ACCESS_ERR;
+	posting("SEND_WITH_INV", IBV_WR_SEND_WITH_INV, 1, 4000, 0);
 }
 
 static void posting_ud(void)
@@ -740,6 +861,12 @@ static void posting_ud(void)
 	posting("datagram", IBV_WR_SEND, 1, 1000, 0);
 	posting("datagram of 16 parts", IBV_WR_SEND, 16, 60, 0);
 	posting("datagram, inline", IBV_WR_SEND, 1, 60, IBV_SEND_INLINE);
+	posting("datagram, inline, of 16 parts", IBV_WR_SEND, 16, 4, IBV_SEND_INLINE);
+	posting("datagram with immediate data", IBV_WR_SEND_WITH_IMM, 1, 1000, 0);
+	undo_ah();
+	use_ipv6();
+	must(try_ah(), 0, "create_ah, IPv6");
+	posting("datagram over IPv6", IBV_WR_SEND, 1, 1000, 0);
 }
 
 static struct kfabric_ib_comp_cntr_resp cntr_resp;
@@ -905,6 +1032,182 @@ static void counters_and_flows(void)
 	sweep(CASE("read_counters", NULL, read_values, NULL));
 }
 
+/* A device that comes and goes, on the loopback interface of a namespace of its own. */
+#define OTHER	"kf-faults"
+
+static int netlink = -1, kfabric = -1;
+
+/* A request to the RDMA subsystem. */
+struct request {
+	struct nlmsghdr hdr;
+	__u8 room[256];
+};
+
+static struct request request_for(int command, int how)
+{
+	return (struct request) {
+		.hdr = {
+			.nlmsg_len = NLMSG_HDRLEN,
+			.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command),
+			.nlmsg_flags = NLM_F_REQUEST | how,
+		},
+	};
+}
+
+static void put_attr(struct request *request, __u16 type, const void *value, __u16 len)
+{
+	struct nlattr attr = { .nla_len = NLA_HDRLEN + len, .nla_type = type };
+	__u8 *at = (__u8 *)request + NLMSG_ALIGN(request->hdr.nlmsg_len);
+
+	expect(at + NLA_ALIGN(attr.nla_len) <= (__u8 *)(request + 1), "a long request");
+	memcpy(at, &attr, sizeof(attr));
+	memcpy(at + NLA_HDRLEN, value, len);
+	request->hdr.nlmsg_len = at + NLA_ALIGN(attr.nla_len) - (__u8 *)request;
+}
+
+static void put_name(struct request *request, __u16 type, const char *name)
+{
+	put_attr(request, type, name, strlen(name) + 1);
+}
+
+/* The attribute of a message, or NULL. */
+static const void *attr_of(const struct nlmsghdr *hdr, __u16 type)
+{
+	const __u8 *at = (const __u8 *)hdr + NLMSG_HDRLEN, *end = (const __u8 *)hdr + hdr->nlmsg_len;
+	struct nlattr attr;
+
+	for (; at + NLA_HDRLEN <= end; at += NLA_ALIGN(attr.nla_len)) {
+		memcpy(&attr, at, sizeof(attr));
+		expect(attr.nla_len >= NLA_HDRLEN, "a broken answer");
+		if (attr.nla_type == type)
+			return at + NLA_HDRLEN;
+	}
+	return NULL;
+}
+
+/* The index of that device, or -1 if there is none. No fault is injected. */
+static int other_index(void)
+{
+	struct request request = request_for(RDMA_NLDEV_CMD_GET, NLM_F_DUMP);
+	static __u8 answer[32768] __attribute__((aligned(8)));
+	int index = -1, ended = 0;
+	const struct nlmsghdr *hdr;
+	const void *name, *number;
+	ssize_t left;
+
+	expect(send(netlink, &request, request.hdr.nlmsg_len, 0) > 0, "send: %s", strerror(errno));
+	while (!ended) {
+		left = recv(netlink, answer, sizeof(answer), 0);
+		expect(left > 0, "recv: %s", strerror(errno));
+		for (hdr = (void *)answer; NLMSG_OK(hdr, left); hdr = NLMSG_NEXT(hdr, left)) {
+			ended |= hdr->nlmsg_type == NLMSG_DONE;
+			expect(hdr->nlmsg_type != NLMSG_ERROR, "the devices are not listed");
+			if (hdr->nlmsg_type == NLMSG_DONE)
+				break;
+			name = attr_of(hdr, RDMA_NLDEV_ATTR_DEV_NAME);
+			number = attr_of(hdr, RDMA_NLDEV_ATTR_DEV_INDEX);
+			if (name && number && !strcmp(name, OTHER))
+				memcpy(&index, number, sizeof(index));
+		}
+	}
+	return index;
+}
+
+/* Whether the namespace has a link of kfabric. */
+static int has_link(void)
+{
+	struct kfabric_link_get get = { .size = sizeof(get) };
+
+	if (!ioctl(kfabric, KFABRIC_IOC_LINK_GET, &get))
+		return 1;
+	expect(errno == ENOENT, "LINK_GET: %s", strerror(errno));
+	return 0;
+}
+
+/*
+ * Makes the request, after which there is a device or none (@there). The answer can be lost by a
+ * fault; then the request has succeeded, because there is one fault only.
+ */
+static int ask(const struct request *request, int there)
+{
+	struct {
+		struct nlmsghdr hdr;
+		struct nlmsgerr err;
+		__u8 room[256];
+	} answer;
+
+	if (send(netlink, request, request->hdr.nlmsg_len, 0) < 0)
+		return errno;
+	if (recv(netlink, &answer, sizeof(answer), 0) >= (ssize_t)NLMSG_LENGTH(sizeof(answer.err)))
+		return -answer.err.error;
+	expect(met_now() && (other_index() >= 0) == there, "no answer: %s", strerror(errno));
+	return 0;
+}
+
+static int add_device(void)
+{
+	struct request request = request_for(RDMA_NLDEV_CMD_NEWLINK, NLM_F_ACK);
+	int ret;
+
+	put_name(&request, RDMA_NLDEV_ATTR_DEV_NAME, OTHER);
+	put_name(&request, RDMA_NLDEV_ATTR_LINK_TYPE, "kfabric");
+	put_name(&request, RDMA_NLDEV_ATTR_NDEV_NAME, "lo");
+	ret = ask(&request, 1);
+	/* The fault has occurred, so it is not injected here. */
+	expect(!ret || (other_index() < 0 && !has_link()),
+	       "a device that is not added (%s) leaves %s", strerror(ret),
+	       has_link() ? "a link" : "a device");
+	return ret;
+}
+
+static int index_of_device;
+
+static int delete_device(void)
+{
+	struct request request = request_for(RDMA_NLDEV_CMD_DELLINK, NLM_F_ACK);
+
+	put_attr(&request, RDMA_NLDEV_ATTR_DEV_INDEX, &index_of_device, sizeof(index_of_device));
+	return ask(&request, 0);
+}
+
+static void ready_device(void)
+{
+	must(add_device(), 0, "NEWLINK");
+	index_of_device = other_index();
+	expect(index_of_device >= 0 && has_link(), "no device or no link");
+}
+
+static void no_device(void)
+{
+	expect(other_index() < 0, "a deleted device is there");
+	expect(!has_link(), "the link of a deleted device is there");
+}
+
+static void undo_device(void)
+{
+	index_of_device = other_index();
+	expect(index_of_device >= 0 && has_link(), "no device or no link");
+	must(delete_device(), 0, "DELLINK");
+	no_device();
+}
+
+static void devices(void)
+{
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+	int any;
+
+	expect(!unshare(CLONE_NEWNET), "unshare: %s", strerror(errno));
+	any = socket(AF_INET, SOCK_DGRAM, 0);
+	expect(any >= 0 && !ioctl(any, SIOCSIFFLAGS, &lo), "lo: %s", strerror(errno));
+	close(any);
+	kfabric = open("/dev/kfabric", O_RDWR);
+	netlink = socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA);
+	expect(kfabric >= 0 && netlink >= 0, "no /dev/kfabric or netlink: %s", strerror(errno));
+	no_device();
+	sweep(CASE("a device is added", no_device, add_device, undo_device),
+	      END_THEN("a device is deleted", ready_device, delete_device, no_device));
+}
+
 static const struct test tests[] = {
 	TEST(objects),
 	TEST(memory),
@@ -916,6 +1219,7 @@ static const struct test tests[] = {
 	TEST(posting_ud),
 	TEST(comp_counters),
 	TEST(counters_and_flows),
+	TEST(devices),
 };
 
 int main(int argc, char **argv)
