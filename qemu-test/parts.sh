@@ -393,7 +393,7 @@ part_storage() {
 		--timeout "$(guest_limit)" "${scripts[@]}" -- bash /verbs-storage
 }
 
-# What takes minutes: a message of 2 GiB by verbs.
+# What takes minutes: messages of 2 GiB by verbs.
 part_long() {
 	need ko module
 	need bin command_kfi

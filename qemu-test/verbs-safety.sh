@@ -178,11 +178,11 @@ come_and_go() {
 	return $status
 }
 
-# long: a message of 2 GiB, with the largest path MTU.
+# long: messages of 2 GiB, with the largest path MTU.
 long() {
 	add
 	on a ip link set va mtu 9000
-	limit=1500 check "long: a WRITE of 2 GiB" \
+	limit=2700 check "long: WRITE, READ and SEND of 2 GiB" \
 		debian a /tmp/verbs-transfers kf0 "$(gid kf0 192.0.2.1)" largest_of_all
 	delete
 }
