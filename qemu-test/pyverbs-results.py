@@ -31,10 +31,12 @@ def cases(suite):
 
 def run_rest(runner, suite):
     """In place of TextTestRunner.run(): the tests that have not begun."""
-    rest = [test for test in cases(suite) if name(test) not in begun]
+    rest = unittest.TestSuite(test for test in cases(suite) if name(test) not in begun)
+    # A test that has ended is freed, and with it the objects that it did not close.
+    suite._tests.clear()
     if not begun:
-        print("total", len(rest), file=out)
-    return run(runner, unittest.TestSuite(rest))
+        print("total", rest.countTestCases(), file=out)
+    return run(runner, rest)
 
 
 class Result(unittest.TextTestResult):
