@@ -221,8 +221,9 @@ static void kf_translate(const struct kf_queue *queue, const union kf_wr *wr,
 }
 
 /*
- * Does the kernel know the operation, for a QP of this type? It refuses a list as a
- * whole otherwise, and does not tell which one it was.
+ * Does the kernel know the operation, for a QP of this type, and has a datagram an
+ * address handle? The kernel refuses a list as a whole otherwise, and does not
+ * tell which one it was.
  */
 static bool kf_has_operation(const struct kf_queue *queue,
 			     const union kf_wr *wr)
@@ -232,7 +233,7 @@ static bool kf_has_operation(const struct kf_queue *queue,
 	switch (wr->send.opcode) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
-		return true;
+		return queue->qp->qp_type != IBV_QPT_UD || wr->send.wr.ud.ah;
 	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:

@@ -185,10 +185,15 @@ static struct ib_uverbs_send_wr *kf_last(struct kf_wrs *wrs)
 static void kf_wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah,
 			      uint32_t remote_qpn, uint32_t remote_qkey)
 {
-	struct ib_uverbs_send_wr *wr = kf_last(&to_kf_qp_ex(qp)->wrs);
+	struct kf_wrs *wrs = &to_kf_qp_ex(qp)->wrs;
+	struct ib_uverbs_send_wr *wr = kf_last(wrs);
 
 	if (!wr)
 		return;
+	if (!ah) {
+		kf_fail(wrs, EINVAL);
+		return;
+	}
 	wr->wr.ud.ah = ah->handle;
 	wr->wr.ud.remote_qpn = remote_qpn;
 	wr->wr.ud.remote_qkey = remote_qkey;
