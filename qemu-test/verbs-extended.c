@@ -276,7 +276,7 @@ static void wr_flags_fence_a_work_request(void)
 		fill(&b, 0, LENGTH, i);
 		receive(&b, 1, LENGTH, LENGTH);
 		receive(&b, 2, 4 * LENGTH, 8);
-		/* What was read, and the value of before the atomic, are sent back. */
+		/* The bytes of the READ, and the value of before the atomic, are sent back. */
 		ibv_wr_start(qp);
 		next(qp, 1, 0);
 		ibv_wr_rdma_read(qp, b.mr->rkey, at(&b, 0));
