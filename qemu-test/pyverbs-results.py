@@ -60,10 +60,16 @@ class Result(unittest.TextTestResult):
     def addFailure(self, test, err):
         self.verdict = "FAIL"
         super().addFailure(test, err)
+        self.explain(test, err)
 
     def addError(self, test, err):
         self.verdict = "ERROR"
         super().addError(test, err)
+        self.explain(test, err)
+
+    def explain(self, test, err):
+        """At once, because unittest does it at the end, which a crash prevents."""
+        self.stream.writeln(f"why {name(test)}: {err[0].__name__}: {' '.join(str(err[1]).split())}")
 
     def addSubTest(self, test, subtest, err):
         if err is not None:
