@@ -215,7 +215,7 @@ kfib_sges(const struct ib_sge *sg_list)
 	return (const struct kfabric_verbs_sge *)sg_list;
 }
 
-/* The rights of a region or of a QP. A device may ignore the optional ones. */
+/* The rights of a region. A device may ignore the optional ones. */
 static inline u32 kfib_access(int access)
 {
 	return access & ~IB_ACCESS_OPTIONAL;

@@ -208,6 +208,10 @@ static void kfib_keep_attr(struct kfib_qp *qp, const struct ib_qp_attr *from,
 		to->en_sqd_async_notify = from->en_sqd_async_notify;
 }
 
+/* The rights that a QP can have. That to write locally is one of regions. */
+#define KFIB_QP_ACCESS	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | \
+			 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
+
 /* The attributes of a new QP, but for its capacities. */
 static void kfib_forget_attr(struct kfib_qp *qp)
 {
@@ -233,7 +237,7 @@ static int kfib_do_modify(struct kfib_qp *qp, const struct ib_qp_attr *attr,
 		.rq_psn = attr->rq_psn,
 		.sq_psn = attr->sq_psn,
 		.dest_qpn = attr->dest_qp_num,
-		.access = kfib_access(attr->qp_access_flags),
+		.access = attr->qp_access_flags & KFIB_QP_ACCESS,
 		.pkey_index = attr->pkey_index,
 		.port = attr->port_num,
 		.drain_event = mask & IB_QP_EN_SQD_ASYNC_NOTIFY ?
@@ -275,7 +279,9 @@ static int kfib_do_modify(struct kfib_qp *qp, const struct ib_qp_attr *attr,
  *
  * Context: process.
  * Return: 0; -EOPNOTSUPP for attributes that no QP has, -EINVAL for a
- * transition that is not allowed, and the errors of kfabric_verbs_qp_modify().
+ * transition that is not allowed and for unknown rights, and the errors of
+ * kfabric_verbs_qp_modify(). Rights that no QP of the device has give the peer
+ * nothing: programs ask for all that verbs defines.
  */
 int kfib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		   struct ib_udata *udata)
@@ -285,6 +291,9 @@ int kfib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 
 	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
 		return -EOPNOTSUPP;
+	if (mask & IB_QP_ACCESS_FLAGS &&
+	    attr->qp_access_flags & ~(IB_ACCESS_SUPPORTED))
+		return -EINVAL;
 	ret = ib_no_udata_io(udata);
 	if (ret)
 		return ret;

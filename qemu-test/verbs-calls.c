@@ -157,9 +157,14 @@ static void bad_modify(void)
 	bad = good;
 	bad.qp_access_flags = IBV_ACCESS_REMOTE_READ | 1 << 18;
 	expect(init_errno(bad, mask) == EINVAL, "an unknown right");
-	bad.qp_access_flags = IBV_ACCESS_MW_BIND;
-	expect(init_errno(bad, mask) == EINVAL, "a right that no QP has");
+	bad.qp_access_flags = ~0u;
+	expect(init_errno(bad, mask) == EINVAL, "all bits");
 	is_in(&a, IBV_QPS_RESET);
+	/* Programs ask for all rights that verbs defines. */
+	bad.qp_access_flags = ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_FLUSH_GLOBAL |
+		IBV_ACCESS_FLUSH_PERSISTENT | IBV_ACCESS_RELAXED_ORDERING;
+	expect(!init_errno(bad, mask), "all rights: %s", strerror(errno));
+	expect(!modify(&a, IBV_QPS_RESET), "RESET");
 	to_init(&a);
 
 	attr = (struct ibv_qp_attr) {
