@@ -44,6 +44,7 @@ pub(super) struct Calls {
     comps: Atomic<u32>,
     errors: Atomic<u32>,
     limits: Atomic<u32>,
+    drained: Atomic<u32>,
     inside: Atomic<u32>,
     /// Calls that overlapped another one, and entries that were not in order.
     pub(super) bad: Atomic<u32>,
@@ -63,6 +64,7 @@ impl Calls {
                 comps: Atomic::new(0),
                 errors: Atomic::new(0),
                 limits: Atomic::new(0),
+                drained: Atomic::new(0),
                 inside: Atomic::new(0),
                 bad: Atomic::new(0),
                 polled: Atomic::new(0),
@@ -80,6 +82,11 @@ impl Calls {
             self.errors.load(Acquire),
             self.limits.load(Acquire),
         )
+    }
+
+    /// The number of calls of the handler for QPs whose send queue is drained.
+    pub(super) fn drained(&self) -> u32 {
+        self.drained.load(Acquire)
     }
 
     fn comp(&self) {
@@ -128,15 +135,25 @@ extern "C" fn srq_event(cookie: *mut c_void, event: u32) {
     calls.limits.fetch_add(right.into(), Full);
 }
 
+extern "C" fn qp_event(cookie: *mut c_void, event: u32) {
+    // The QPs of some cases have no cookie.
+    if !cookie.is_null() {
+        // SAFETY: As above.
+        let calls = unsafe { calls(cookie) };
+        let right = event == raw::KFABRIC_VERBS_EVENT_SQ_DRAINED;
+        calls.drained.fetch_add(right.into(), Full);
+    }
+}
+
 static FUNCTIONS: raw::kfabric_verbs_callbacks = raw::kfabric_verbs_callbacks {
     comp: Some(comp),
     cq_error: Some(cq_error),
     srq_event: Some(srq_event),
-    qp_event: None,
+    qp_event: Some(qp_event),
 };
 
 pub(super) fn functions() -> Callbacks {
-    // SAFETY: Each object of a case has the address of its `Calls` as its cookie.
+    // SAFETY: Each object of a case has the address of its `Calls` as its cookie, or, a QP, none.
     unsafe { Callbacks::new(&FUNCTIONS) }
 }
 

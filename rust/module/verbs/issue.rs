@@ -208,6 +208,10 @@ impl Qp {
                     Err(_) => Issued::Failed(Status::LocalOperation),
                 }
             }
+            // A QP of `net` says so itself; the GSI QP has none.
+            (SendOp::Ud { .. }, Some(Transport::Gsi(_))) if self.send.state() == State::Sqd => {
+                Issued::Waits
+            }
             (
                 SendOp::Ud {
                     from,

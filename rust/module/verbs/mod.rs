@@ -77,6 +77,9 @@ mod kunit_fast_mr;
 #[path = "../../../kunit/verbs_fixture.rs"]
 mod kunit_fixture;
 #[cfg(kfi_kunit)]
+#[path = "../../../kunit/verbs_gsi.rs"]
+mod kunit_gsi;
+#[cfg(kfi_kunit)]
 #[path = "../../../kunit/verbs_memory.rs"]
 mod kunit_memory;
 #[cfg(kfi_kunit)]

@@ -187,6 +187,12 @@ impl Qp {
             // A run has found an error meanwhile.
             self.send.fail(found);
         }
+        if let Some(Transport::Gsi(_)) = self.transport() {
+            // A datagram has ended when it was sent. A QP of `net` reports this itself.
+            if mask.contains(Mask::EN_SQD_ASYNC_NOTIFY) && attr.drain_event != 0 {
+                self.raise(raw::KFABRIC_VERBS_EVENT_SQ_DRAINED);
+            }
+        }
         self.draining
             .store(to == State::Sqd && self.is_draining(), Relaxed);
         self.progress(By::Task);
