@@ -11,7 +11,8 @@ import unittest
 
 path = sys.argv[1]
 begun = set()
-if os.path.exists(path):
+is_first = not os.path.exists(path)
+if not is_first:
     with open(path, encoding="utf-8") as file:
         begun = {line.split()[1] for line in file if line.startswith("begin ")}
 out = open(path, "a", buffering=1, encoding="utf-8")
@@ -34,7 +35,7 @@ def run_rest(runner, suite):
     rest = unittest.TestSuite(test for test in cases(suite) if name(test) not in begun)
     # A test that has ended is freed, and with it the objects that it did not close.
     suite._tests.clear()
-    if not begun:
+    if is_first:
         print("total", rest.countTestCases(), file=out)
     return run(runner, rest)
 
