@@ -15,7 +15,7 @@ help:
 	@echo 'make test            every test: cargo, KUnit, guest scenarios; ends with passed, failed, skipped;'
 	@echo '                     the packages if packaging, scripts, Kbuild or tools have changed'
 	@echo 'make test-all        the same, the packages always, and the long tests of devices for verbs: NVMe,'
-	@echo '                     NFS, MPI, 2 GiB, pyverbs'
+	@echo '                     NFS, MPI, 2 GiB, pyverbs; make demo'
 	@echo 'make test-sanitize   the guest tests under KASAN, lockdep, kmemleak and injected failures;'
 	@echo '                     SHARD=1/4 runs the first quarter'
 	@echo 'make mutants         known defects put back one by one; each must be noticed (hours)'

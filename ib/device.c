@@ -259,7 +259,7 @@ static int kfib_device_register(struct ib_device *ibdev, const char *name,
 	if (ret)
 		return ret;
 	ret = ib_register_device(ibdev, name, NULL);
-	/* Another device has the name, of a link that has another one. */
+	/* ib_core found the name at a device whose link has another name. */
 	return ret == -ENFILE ? -EEXIST : ret;
 }
 

@@ -208,7 +208,7 @@ static void kfib_keep_attr(struct kfib_qp *qp, const struct ib_qp_attr *from,
 		to->en_sqd_async_notify = from->en_sqd_async_notify;
 }
 
-/* The rights that a QP can have. That to write locally is one of regions. */
+/* The rights that kfabric.ko is told, which ignores the one to write locally. */
 #define KFIB_QP_ACCESS	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | \
 			 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
 
@@ -277,11 +277,13 @@ static int kfib_do_modify(struct kfib_qp *qp, const struct ib_qp_attr *attr,
  * @mask: which of them
  * @udata: no driver data
  *
+ * Programs give a QP every right that verbs defines. Those that no QP of the
+ * device has grant the peer nothing.
+ *
  * Context: process.
  * Return: 0; -EOPNOTSUPP for attributes that no QP has, -EINVAL for a
  * transition that is not allowed and for unknown rights, and the errors of
- * kfabric_verbs_qp_modify(). Rights that no QP of the device has give the peer
- * nothing: programs ask for all that verbs defines.
+ * kfabric_verbs_qp_modify().
  */
 int kfib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		   struct ib_udata *udata)
@@ -292,7 +294,7 @@ int kfib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	if (mask & ~IB_QP_ATTR_STANDARD_BITS)
 		return -EOPNOTSUPP;
 	if (mask & IB_QP_ACCESS_FLAGS &&
-	    attr->qp_access_flags & ~(IB_ACCESS_SUPPORTED))
+	    attr->qp_access_flags & ~IB_ACCESS_SUPPORTED)
 		return -EINVAL;
 	ret = ib_no_udata_io(udata);
 	if (ret)

@@ -153,7 +153,8 @@ static FUNCTIONS: raw::kfabric_verbs_callbacks = raw::kfabric_verbs_callbacks {
 };
 
 pub(super) fn functions() -> Callbacks {
-    // SAFETY: Each object of a case has the address of its `Calls` as its cookie, or, a QP, none.
+    // SAFETY: The cookie of each object of a case is the address of its `Calls`; that of a QP may be
+    // NULL, which `qp_event()` checks.
     unsafe { Callbacks::new(&FUNCTIONS) }
 }
 

@@ -104,7 +104,7 @@ impl Gsi {
     /// The state that a query reports. Nothing is being drained.
     fn is_in(&self, state: State) -> bool {
         let mut draining = true;
-        // SAFETY: The handle is valid as long as this, and `draining` during the call.
+        // SAFETY: The handle is valid until `self` is dropped, and `draining` during the call.
         let now = unsafe { raw::kfabric_verbs_qp_state(self.handle, &mut draining) };
         now == state as u32 && !draining
     }
@@ -123,7 +123,7 @@ impl Gsi {
             _ => 0,
         };
         let mask = raw::KFABRIC_VERBS_QP_STATE | mask | also;
-        // SAFETY: As above.
+        // SAFETY: The handle is valid until `self` is dropped, and `attr` during the call.
         unsafe { raw::kfabric_verbs_qp_modify(self.handle, &attr, mask) }
     }
 
@@ -163,8 +163,8 @@ impl Gsi {
             remote_qkey: GSI_QKEY,
             ..Default::default()
         };
-        // SAFETY: The handle is valid as long as this, and the rest during the calls. The memory
-        // stays until the QP has gone.
+        // SAFETY: The handle is valid until `self` is dropped, and the rest during the calls.
+        // `drop()` destroys the QP before the memory is freed.
         unsafe {
             let ret = raw::kfabric_verbs_qp_post_send(self.handle, &send);
             raw::kfabric_verbs_qp_post_end(self.handle);
@@ -175,12 +175,13 @@ impl Gsi {
     /// Posts a receive of a MAD.
     fn receive(&self, wr_id: u64) -> c_int {
         let sge = self.sge(MAD_LEN, GRH_LEN + MAD_LEN);
-        // SAFETY: As above.
+        // SAFETY: The handle is valid until `self` is dropped, and `sge` during the call. `drop()`
+        // destroys the QP before the memory is freed.
         unsafe { raw::kfabric_verbs_qp_post_recv(self.handle, wr_id, &sge, 1) }
     }
 
-    /// The MAD has arrived: the memory of the receive has it.
-    fn has_mad(&mut self) -> bool {
+    /// Whether the memory of the receive has the MAD. Clears that memory.
+    fn take_mad(&mut self) -> bool {
         let (mad, room) = self.memory.split_at_mut(MAD_LEN);
         let same = room[GRH_LEN..] == *mad;
         room.fill(0);
@@ -190,12 +191,12 @@ impl Gsi {
 
 impl Drop for Gsi {
     fn drop(&mut self) {
-        // SAFETY: The handle is not used any more.
+        // SAFETY: The handle is valid, and `self`, which alone has it, ends.
         unsafe { raw::kfabric_verbs_qp_destroy(self.handle) };
     }
 }
 
-/// The next entry is that of `wr_id`, with this status.
+/// Waits for the next entry. Fails if it is not that of `wr_id` with this status.
 fn completes(cq: &Cq, wr_id: u64, status: Status) -> Result {
     let next = wait_for(|| {
         let mut found = None;
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_through_all_states() -> Result {
+    fn a_gsi_qp_goes_through_its_states() -> Result {
         let host = Host::new()?;
         let case = Case::new(74)?;
         let mut gsi = Gsi::new(&host, &case)?;
@@ -227,7 +228,7 @@ mod tests {
             ensure_eq!(gsi.send(3), 0);
             completes(&gsi.sends, 3, Status::Success)?;
             completes(&gsi.receives, 1, Status::Success)?;
-            ensure!(gsi.has_mad());
+            ensure!(gsi.take_mad());
 
             // A work request waits in SQD, and is executed in RTS.
             gsi.change(State::Sqd)?;
@@ -237,7 +238,7 @@ mod tests {
             gsi.change(State::Rts)?;
             completes(&gsi.sends, 4, Status::Success)?;
             completes(&gsi.receives, 2, Status::Success)?;
-            ensure!(gsi.has_mad());
+            ensure!(gsi.take_mad());
 
             // In ERR all is flushed, whether it was posted before or is posted then.
             gsi.change(State::Sqd)?;
@@ -249,7 +250,7 @@ mod tests {
                     completes(cq, id, Status::Flushed)?;
                 }
             }
-            ensure!(!gsi.has_mad());
+            ensure!(!gsi.take_mad());
             gsi.change(State::Reset)?;
         }
         Ok(())
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_has_one_for_kernel_callers() -> Result {
+    fn a_device_has_one_gsi_qp_of_a_kernel_caller() -> Result {
         let host = Host::new()?;
         let case = Case::new(77)?;
         let (sends, receives) = (case.cq(1)?, case.cq(1)?);
@@ -311,7 +312,7 @@ mod tests {
         }
         ensure_eq!((gsi.receive(1), gsi.send(2)), (0, 0));
         completes(&gsi.receives, 1, Status::Success)?;
-        ensure!(gsi.has_mad());
+        ensure!(gsi.take_mad());
         drop(gsi);
         drop(Gsi::new(&host, &case)?);
         Ok(())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * verbs-events: what the pages of libibverbs say of events of CQs and of the device, of full
- * CQs and of flushed work requests, also while another thread changes the QP. Each test
- * names its page.
+ * CQs and of flushed work requests, also while another thread changes the QP. The comment
+ * of a test names its page, if one page has the rule.
  */
 
 #include "verbs-ends.h"

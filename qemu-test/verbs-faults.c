@@ -77,7 +77,7 @@ static void arm(int nth)
 	expect(pwrite(fail_nth, text, strlen(text), 0) > 0, "arm");
 }
 
-/* Whether the fault has occurred, or may have: reading copies, too. */
+/* Whether the fault has occurred. Reading fail-nth copies, and can meet it, too. */
 static int met_now(void)
 {
 	char left[16] = "";
@@ -96,8 +96,8 @@ static void disarm(void)
 
 /*
  * A call. @ready runs before each call, @call returns an error number, and @undo ends what a
- * successful call has made. @ends: the call ends an object, which is gone although the answer could
- * not be copied.
+ * successful call has made, or what the call leaves of an object that it ends. @ends: the call ends
+ * an object, which is gone although the answer could not be copied.
  */
 struct a_case {
 	const char *name;
@@ -212,7 +212,7 @@ static int is_ipv6(const union ibv_gid *gid)
 	       gid->raw[0] != 0xfe;
 }
 
-/* From here on address vectors have an IPv6 address of the device, which comes with the interface. */
+/* From here on address vectors have an IPv6 address of the interface, whose GID comes later. */
 static void use_ipv6(void)
 {
 	long long until = now() + SECONDS * 1000;
@@ -1073,7 +1073,8 @@ static void put_name(struct request *request, __u16 type, const char *name)
 /* The attribute of a message, or NULL. */
 static const void *attr_of(const struct nlmsghdr *hdr, __u16 type)
 {
-	const __u8 *at = (const __u8 *)hdr + NLMSG_HDRLEN, *end = (const __u8 *)hdr + hdr->nlmsg_len;
+	const __u8 *at = (const __u8 *)hdr + NLMSG_HDRLEN;
+	const __u8 *end = (const __u8 *)hdr + hdr->nlmsg_len;
 	struct nlattr attr;
 
 	for (; at + NLA_HDRLEN <= end; at += NLA_ALIGN(attr.nla_len)) {

@@ -648,7 +648,7 @@ static void rules_that_cannot_be_compared_are_refused(void)
 	flow = none;
 	spec(&flow, &ipv4, sizeof(ipv4));
 	must(create_flow(&flow, &handle), EINVAL, "a value outside its mask");
-	/* By name, the specification without a protocol is another one. */
+	/* named_spec() translates a specification without a protocol to IBV_FLOW_SPEC_IPV4. */
 	ipv4.val.proto = 0;
 	ipv4.mask.proto = 0;
 	flow = none;

@@ -226,7 +226,7 @@ static inline __u16 named_spec(const void *from, void *to)
 		memcpy(&spec->eth.mask, &eth->mask, sizeof(spec->eth.mask));
 		return spec->hdr.size = sizeof(spec->eth);
 	case IBV_FLOW_SPEC_IPV4:
-		/* One specification of the pages has the addresses alone. */
+		/* IBV_FLOW_SPEC_IPV4 has the two addresses only. */
 		if (!ipv4->mask.proto && !ipv4->mask.tos && !ipv4->mask.ttl && !ipv4->mask.flags) {
 			memcpy(&spec->ipv4.val, &ipv4->val, sizeof(spec->ipv4.val));
 			memcpy(&spec->ipv4.mask, &ipv4->mask, sizeof(spec->ipv4.mask));

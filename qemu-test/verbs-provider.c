@@ -8,13 +8,9 @@
 #include <sched.h>
 
 #include "verbs-ends.h"
+#include "verbs-wr.h"
 
 #include <infiniband/kfdv.h>
-
-#define RC_OPS	(IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | \
-		 IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE | \
-		 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | \
-		 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 
 /* Work requests of long lists: more than one call can take. */
 #define MANY	5000
@@ -50,28 +46,10 @@ static struct ibv_qp_ex *extended_pair(__u32 wrs)
 
 	make_end(&a, IBV_QPT_RC, 0);
 	make_end(&b, IBV_QPT_RC, 0);
-	qp = extend(&a, IBV_QPT_RC, RC_OPS, wrs);
+	qp = extend(&a, IBV_QPT_RC, all_operations(IBV_QPT_RC), wrs);
 	expect(qp, "no extended QP: %s", strerror(errno));
 	connect_ends(7);
 	return qp;
-}
-
-static __u64 at(struct end *end, __u32 offset)
-{
-	return (__u64)(unsigned long)end->memory + offset;
-}
-
-static void next(struct ibv_qp_ex *qp, __u64 id)
-{
-	qp->wr_id = id;
-	qp->wr_flags = IBV_SEND_SIGNALED;
-}
-
-static void complete(struct ibv_qp_ex *qp)
-{
-	int ret = ibv_wr_complete(qp);
-
-	expect(!ret, "wr_complete: %s", strerror(ret));
 }
 
 /* ibv_wr_post(3): every operation of a connection, in one batch. */
@@ -92,27 +70,27 @@ static void wr_operations(void)
 	receive(&b, 102, 0, 0);
 
 	ibv_wr_start(qp);
-	next(qp, 1);
+	next(qp, 1, 0);
 	ibv_wr_send(qp);
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 4096);
-	next(qp, 2);
+	next(qp, 2, 0);
 	ibv_wr_send_imm(qp, htobe32(0x11223344));
 	list[0] = sge(&a, 4096, 1000);
 	list[1] = sge(&a, 5096, 3096);
 	ibv_wr_set_sge_list(qp, 2, list);
-	next(qp, 3);
+	next(qp, 3, 0);
 	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 16384));
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 8192);
-	next(qp, 4);
+	next(qp, 4, 0);
 	ibv_wr_rdma_write_imm(qp, b.mr->rkey, at(&b, 32768), htobe32(5));
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 100);
-	next(qp, 5);
+	next(qp, 5, 0);
 	ibv_wr_rdma_read(qp, b.mr->rkey, at(&b, 65536));
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 65536), 4096);
-	next(qp, 6);
+	next(qp, 6, 0);
 	ibv_wr_atomic_cmp_swp(qp, b.mr->rkey, at(&b, 128 * 1024), 7, 8);
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 131072), 8);
-	next(qp, 7);
+	next(qp, 7, 0);
 	ibv_wr_atomic_fetch_add(qp, b.mr->rkey, at(&b, 128 * 1024 + 8), 12);
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 131080), 8);
 	complete(qp);
@@ -146,7 +124,7 @@ static void wr_send_inv(void)
 
 	receive(&b, 1, 0, 64);
 	ibv_wr_start(qp);
-	next(qp, 2);
+	next(qp, 2, 0);
 	ibv_wr_send_inv(qp, b.mr->rkey);
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 64);
 	complete(qp);
@@ -164,7 +142,7 @@ static void wr_inline(void)
 	ibv_wr_start(qp);
 	for (i = 0; i < WRS - 1; i++) {
 		memset(buffer, i + 1, sizeof(buffer));
-		next(qp, i);
+		next(qp, i, 0);
 		ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 64 * i));
 		ibv_wr_set_inline_data(qp, buffer, 64);
 	}
@@ -174,7 +152,7 @@ static void wr_inline(void)
 	list[0].length = 16;
 	list[1].addr = a.memory;
 	list[1].length = 32;
-	next(qp, i);
+	next(qp, i, 0);
 	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 64 * i));
 	ibv_wr_set_inline_data_list(qp, 2, list);
 	memset(buffer, 0, sizeof(buffer));
@@ -200,7 +178,7 @@ static void wr_many(void)
 	ibv_wr_start(qp);
 	for (i = 0; i < MANY; i++) {
 		values[i] = i;
-		next(qp, i);
+		next(qp, i, 0);
 		qp->wr_flags = i == MANY - 1 ? IBV_SEND_SIGNALED : 0;
 		ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, i % 2 ? 8 : 8 * i));
 		ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 8 * i), 8);
@@ -220,7 +198,7 @@ static void wr_abort(void)
 
 	a.memory[0] = 1;
 	ibv_wr_start(qp);
-	next(qp, 1);
+	next(qp, 1, 0);
 	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
 	ibv_wr_abort(qp);
@@ -229,7 +207,7 @@ static void wr_abort(void)
 	ibv_wr_start(qp);
 	complete(qp);
 	ibv_wr_start(qp);
-	next(qp, 2);
+	next(qp, 2, 0);
 	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
 	complete(qp);
@@ -242,7 +220,7 @@ static void refused(struct ibv_qp_ex *qp, int error, void (*wrong)(struct ibv_qp
 	int ret;
 
 	ibv_wr_start(qp);
-	next(qp, 1);
+	next(qp, 1, 0);
 	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
 	wrong(qp);
@@ -292,20 +270,20 @@ static void wr_errors(void)
 	refused(qp, ENOMEM, too_many_wrs);
 	/* What the kernel finds out leaves those before it posted, unlike the page. */
 	ibv_wr_start(qp);
-	next(qp, 1);
+	next(qp, 1, 0);
 	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 1);
-	next(qp, 2);
+	next(qp, 2, 0);
 	qp->wr_flags |= 1u << 20;
 	ibv_wr_send(qp);
-	next(qp, 3);
+	next(qp, 3, 0);
 	ibv_wr_send(qp);
 	ret = ibv_wr_complete(qp);
 	expect(ret == EINVAL, "an unknown flag: %s", strerror(ret));
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	no_entry(a.sends);
 	errno = 0;
-	expect(!extend(&a, IBV_QPT_RC, RC_OPS | IBV_QP_EX_WITH_BIND_MW, WRS) &&
+	expect(!extend(&a, IBV_QPT_RC, all_operations(IBV_QPT_RC) | IBV_QP_EX_WITH_BIND_MW, WRS) &&
 	       errno == EOPNOTSUPP, "memory windows: %s", strerror(errno));
 	a.qp = NULL;
 	expect(!extend(&a, IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE, WRS) && errno == EOPNOTSUPP,
@@ -326,7 +304,7 @@ static void *post_batches(void *first)
 	for (i = 0; i < BATCHES; i++) {
 		ibv_wr_start(shared_qp);
 		for (j = 0; j < BATCH; j++) {
-			next(shared_qp, id++);
+			next(shared_qp, id++, 0);
 			/* The other thread may come here, and has to wait. */
 			sched_yield();
 			ibv_wr_rdma_write(shared_qp, b.mr->rkey, at(&b, 0));
@@ -386,11 +364,11 @@ static void wr_datagrams(void)
 	for (i = 0; i < 2; i++)
 		receive(&b, i, 512 * i, 512);
 	ibv_wr_start(qp);
-	next(qp, 0);
+	next(qp, 0, 0);
 	ibv_wr_send(qp);
 	ibv_wr_set_ud_addr(qp, ah, b.qp->qp_num, 0x1234);
 	ibv_wr_set_sge(qp, a.mr->lkey, at(&a, 0), 100);
-	next(qp, 1);
+	next(qp, 1, 0);
 	ibv_wr_send_imm(qp, htobe32(9));
 	ibv_wr_set_ud_addr(qp, ah, b.qp->qp_num, 0x1234);
 	ibv_wr_set_inline_data(qp, a.memory, 50);

@@ -131,7 +131,7 @@ provided_65() {
 with_rdma_core_65() {
 	local way only ga gb
 	[ -e /libkfabric-65.so.1 ] && [ -e /rdma-core-65 ] || {
-		skipped "provider-65: programs and libibverbs of rdma-core 65" "the mirror has no rdma-core 65"
+		skipped "provider-65: programs and libibverbs of rdma-core 65" "no library or no programs of rdma-core 65 were built"
 		return
 	}
 	cp -r /rdma-core-65 /tmp/
@@ -157,7 +157,7 @@ with_rdma_core_65() {
 		objects_of_another_context_are_refused
 	provided_65 verbs-mapped polling_makes_no_call objects_are_imported
 	provided_65 verbs-extended creation_flags_are_refused other_attributes_are_refused \
-		operations_that_a_qp_has_not_are_refused
+		operations_that_a_qp_lacks_are_refused
 	provided_65 verbs-counters each_count_is_set_and_incremented_by_verbs \
 		memory_of_the_program_has_the_counts the_largest_value_is_reported
 	provided_65 verbs-counted errors_count_in_the_error_count \

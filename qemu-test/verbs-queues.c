@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * verbs-queues: completion queues and shared receive queues of a device, and the memory of all its
- * queues.
+ * verbs-queues: completion queues and shared receive queues of a device, and the memory of its
+ * objects.
  *
  *	verbs-queues DEVICE TEST
  *
@@ -275,8 +275,8 @@ static void many(void)
 }
 
 /*
- * The tests cgroup-...: in a memory cgroup with 32 MiB, where the kernel may end no process to get
- * memory. A call fails instead. Calls with much memory fail before there is too little for the
+ * The tests cgroup-* run in a memory cgroup with 32 MiB, in which the kernel may end no process to
+ * get memory, so a call fails. Calls with much memory fail before there is too little for the
  * program itself.
  */
 static void cgroup_cqs(void)

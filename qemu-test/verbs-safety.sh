@@ -13,14 +13,17 @@ nothing_left() {
 			return 1
 		}
 	done
-	# The RDMA subsystem counts these, and does not say whose they are. The kernel has none.
+	# rdma(8) cannot list completion counters with their processes, so their number counts. The
+	# kernel makes none.
 	soon no_counters || {
 		rdma resource show
 		return 1
 	}
 }
 
-no_counters() { ! rdma resource show | grep -q 'comp_cntr [1-9]'; }
+no_counters() {
+	rdma resource show >"$work/resources" && ! grep -q 'comp_cntr [1-9]' "$work/resources"
+}
 
 # no_user_objects KIND: no object belongs to a process. Objects of the kernel (QP 1) do not.
 no_user_objects() { ! rdma resource show "$1" 2>/dev/null | grep -q ' pid '; }
@@ -173,7 +176,7 @@ come_and_go() {
 	wait "$opens"
 	kill -0 "$other" && kill -9 "$(held_on kf1)" || status=1
 	wait "$other"
-	gone && no_link_of_device || status=1
+	gone && no_link kf0 || status=1
 	delete kf1 && nothing_left || status=1
 	return $status
 }

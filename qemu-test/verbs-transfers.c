@@ -121,8 +121,8 @@ static struct ibv_wc late_entry(struct ibv_cq *cq, __u64 id)
 }
 
 /*
- * One message of @len bytes from @from to @to and back: WRITE, READ, SEND. The first @piece bytes
- * are compared.
+ * Sends @len bytes from @from to @to by WRITE, back by READ, and again by SEND. The first @piece
+ * bytes are compared.
  */
 static void each_way(__u8 *from, __u8 *to, size_t len, size_t piece)
 {
@@ -717,7 +717,7 @@ static void no_checksum_offload(void)
 }
 
 /* ibv_post_send(3): a datagram whose address handle does not exist is refused. */
-static void datagram_without_address(void)
+static void an_unknown_address_handle_is_refused(void)
 {
 	struct ibv_send_wr send, *refused = NULL;
 	struct ibv_ah *ah, none;
@@ -807,7 +807,7 @@ static const struct test tests[] = {
 	TEST(datagram_without_bytes), TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe),
 	TEST(no_checksum_offload), TEST(unsignalled), TEST(invalidate), TEST(to_itself),
 	TEST(write_then_send), TEST(inline_others), TEST(one_way), TEST(srq_immediate),
-	TEST(datagram_without_address), TEST(refused_with_srq), TEST(largest), TEST(largest_of_all),
+	TEST(an_unknown_address_handle_is_refused), TEST(refused_with_srq), TEST(largest), TEST(largest_of_all),
 };
 
 int main(int argc, char **argv)

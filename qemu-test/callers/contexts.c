@@ -202,7 +202,7 @@ static int polled(struct pair *pair)
 	struct ib_wc wc;
 
 	atomic_set(&calls, 0);
-	/* That of such a CQ warns, because its user does not arm it. */
+	/* The handler of a CQ with IB_POLL_DIRECT warns, because no user arms such a CQ. */
 	cq->comp_handler = called;
 	local_irq_save(flags);
 	armed = arm(cq);

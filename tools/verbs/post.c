@@ -221,11 +221,11 @@ static void kf_translate(const struct kf_queue *queue, const union kf_wr *wr,
 }
 
 /*
- * Does the kernel know the operation, for a QP of this type, and has a datagram an
- * address handle? The kernel refuses a list as a whole otherwise, and does not
- * tell which one it was.
+ * Whether the kernel can read the work request: a QP of this type has the
+ * operation, and a datagram has an address handle. Otherwise the kernel refuses
+ * the whole list, and does not tell which work request it was.
  */
-static bool kf_has_operation(const struct kf_queue *queue,
+static bool kf_is_postable(const struct kf_queue *queue,
 			     const union kf_wr *wr)
 {
 	if (!queue->qp)
@@ -284,7 +284,7 @@ static int kf_post(const struct kf_queue *queue, union kf_wr **first)
 		struct kf_batch batch;
 		union kf_wr *i;
 
-		for (i = wr; i && kf_has_operation(queue, i) &&
+		for (i = wr; i && kf_is_postable(queue, i) &&
 		     kf_batch_fits(queue, num_wrs + 1, num_sges,
 				   i->recv.num_sge);
 		     i = kf_next(i)) {

@@ -79,7 +79,7 @@ static struct ib_uverbs_send_wr *kf_wr(struct ibv_qp_ex *qp,
 		/* Inline data has functions of its own here. */
 		.send_flags = qp->wr_flags & ~IBV_SEND_INLINE,
 	};
-	/* No address handle has this number. */
+	/* The kernel gives the lowest free number: no address handle has this one. */
 	if (qp->qp_base.qp_type == IBV_QPT_UD)
 		wr->wr.ud.ah = UINT32_MAX;
 	return wr;

@@ -109,7 +109,7 @@ pub(super) struct Cq {
     ring: SpinLockIrq<Ring>,
     /// Held by the one task that changes the places of entries.
     #[pin]
-    resizing: Mutex<Memory>,
+    resizing: Mutex<Backing>,
 }
 
 /// How the owner of a CQ gets its entries.
@@ -121,14 +121,14 @@ pub(super) enum Access {
 }
 
 /// The charge and the mapping of the entries of a CQ.
-struct Memory {
+struct Backing {
     /// The charge for them, unless their memory has its own.
     _charge: Allowance,
     /// Where the program maps them.
     mapped: Option<Mapped>,
 }
 
-impl Memory {
+impl Backing {
     /// Describes the memory of these entries that the program maps; all zeros if they are polled.
     /// Any context.
     fn map(&self, entries: &Entries) -> kfabric_verbs_map {
@@ -149,12 +149,12 @@ pub(super) struct Buffer {
     /// The number that was asked for.
     count: u32,
     entries: Entries,
-    memory: Memory,
+    backing: Backing,
 }
 
 impl Buffer {
-    /// Fails with `EINVAL` for no entries and for more than [`MAX_CQE`], with `ENOMEM`. Process
-    /// context, sleeps.
+    /// Fails with `EINVAL` for no entries and for more than [`MAX_CQE`], and with `ENOMEM` as
+    /// [`Cq::new`]. Process context, sleeps.
     fn new(budget: &Budget, count: u32, access: &Access) -> Result<Self> {
         if count == 0 || count > MAX_CQE {
             return Err(EINVAL);
@@ -177,7 +177,7 @@ impl Buffer {
         Ok(Self {
             count,
             entries,
-            memory: Memory {
+            backing: Backing {
                 _charge: charge,
                 mapped,
             },
@@ -208,7 +208,7 @@ impl Cq {
                 budget: budget.clone(),
                 access,
                 ring <- new_spinlock_irq!(Ring::new(buffer.entries)),
-                resizing <- new_mutex!(buffer.memory),
+                resizing <- new_mutex!(buffer.backing),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -222,11 +222,11 @@ impl Cq {
     }
 
     /// The memory that the program maps; zeros for a CQ that is polled. Process context, sleeps.
-    fn memory(&self) -> kfabric_verbs_map {
+    fn map(&self) -> kfabric_verbs_map {
         // No resize replaces it meanwhile.
-        let memory = self.resizing.lock();
+        let backing = self.resizing.lock();
         let ring = self.ring.lock();
-        memory.map(&ring.entries)
+        backing.map(&ring.entries)
     }
 
     /// Calls the handlers for which entries have asked since the last call. Any context; no spin
@@ -321,7 +321,7 @@ impl Cq {
             drop(ring);
             cond_resched();
         }
-        swap(&mut *resizing, &mut buffer.memory);
+        swap(&mut *resizing, &mut buffer.backing);
         Ok(())
     }
 
@@ -388,7 +388,7 @@ unsafe extern "C" fn kfabric_verbs_cq_map(
     // SAFETY: By the requirement above.
     let cq = unsafe { Arc::<Cq>::borrow(cq.cast_mut().cast()) };
     // SAFETY: By the requirement above.
-    unsafe { map.write(cq.memory()) };
+    unsafe { map.write(cq.map()) };
 }
 
 /// Memory for another number of entries of a CQ, for [`kfabric_verbs_cq_resize`]. Stores what a
@@ -408,7 +408,7 @@ unsafe extern "C" fn kfabric_verbs_cq_buf_new(
     let buffer = cq.buffer(entries);
     if let Ok(buffer) = &buffer {
         // SAFETY: By the requirement above.
-        unsafe { map.write(buffer.memory.map(&buffer.entries)) };
+        unsafe { map.write(buffer.backing.map(&buffer.entries)) };
     }
     handle(buffer.and_then(|buffer| Ok(KBox::new(buffer, GFP_KERNEL_ACCOUNT)?)))
 }

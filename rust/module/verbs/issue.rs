@@ -208,7 +208,7 @@ impl Qp {
                     Err(_) => Issued::Failed(Status::LocalOperation),
                 }
             }
-            // A QP of `net` says so itself; the GSI QP has none.
+            // The QP of `net` of a UD transport returns `EAGAIN` in SQD. A GSI QP has no such QP.
             (SendOp::Ud { .. }, Some(Transport::Gsi(_))) if self.send.state() == State::Sqd => {
                 Issued::Waits
             }

@@ -187,11 +187,11 @@ impl Qp {
             // A run has found an error meanwhile.
             self.send.fail(found);
         }
-        if let Some(Transport::Gsi(_)) = self.transport() {
-            // A datagram has ended when it was sent. A QP of `net` reports this itself.
-            if mask.contains(Mask::EN_SQD_ASYNC_NOTIFY) && attr.drain_event != 0 {
-                self.raise(raw::KFABRIC_VERBS_EVENT_SQ_DRAINED);
-            }
+        // The send queue of a GSI QP is drained at once: a datagram has ended when it was sent. A QP
+        // of `net` reports the event itself.
+        let asked = mask.contains(Mask::EN_SQD_ASYNC_NOTIFY) && attr.drain_event != 0;
+        if asked && matches!(self.transport(), Some(Transport::Gsi(_))) {
+            self.raise(raw::KFABRIC_VERBS_EVENT_SQ_DRAINED);
         }
         self.draining
             .store(to == State::Sqd && self.is_draining(), Relaxed);
