@@ -248,7 +248,10 @@ mod tests {
         ensure_eq!(caller.register(3, ALL), Ok(()));
         ensure_eq!(caller.peer_reads(3, 0), Some(9));
         // But not after an attempt to map others, which has failed.
-        ensure_eq!(caller.map_pages(&pages[0], 2 * PAGE_SIZE as u64), Err(EINVAL));
+        ensure_eq!(
+            caller.map_pages(&pages[0], 2 * PAGE_SIZE as u64),
+            Err(EINVAL)
+        );
         ensure_eq!(caller.peer_reads(3, 0), Some(9));
         ensure_eq!(caller.pd.invalidate(caller.key(3)), Ok(()));
         ensure_eq!(caller.register(4, ALL), Err(BadKey));
