@@ -176,7 +176,7 @@ static void large(void)
 
 static void largest(void)
 {
-	bytes_in_one_message(64u << 20);
+	bytes_in_one_message(16u << 20);
 }
 
 /* Address space of @len bytes with the same few pages again and again. */
