@@ -34,7 +34,7 @@ faults() {
 	add
 	gid=$(gid kf0 192.0.2.1)
 	for test in $(debian a /tmp/verbs-faults --list); do
-		limit=900 check "faults: $test" debian a /tmp/verbs-faults kf0 "$gid" "$test"
+		limit=1800 check "faults: $test" debian a /tmp/verbs-faults kf0 "$gid" "$test"
 		sed 's/^/# /' "$work/client" 2>/dev/null
 		check "faults: $test: nothing is left" nothing_left
 	done
