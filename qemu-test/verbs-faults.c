@@ -109,10 +109,9 @@ struct a_case {
 	int each;
 };
 
-#define CASE(name, ready, call, undo)			{ name, ready, call, undo, 0, 0 }
-#define CASE_SPREAD(name, ready, call, undo, each)	{ name, ready, call, undo, 0, each }
-#define END(name, ready, call)				{ name, ready, call, NULL, 1, 0 }
-#define END_THEN(name, ready, call, undo)		{ name, ready, call, undo, 1, 0 }
+#define CASE(name, ready, call, undo)		{ name, ready, call, undo, 0, 0 }
+#define END(name, ready, call)			{ name, ready, call, NULL, 1, 0 }
+#define END_THEN(name, ready, call, undo)	{ name, ready, call, undo, 1, 0 }
 
 static void sweep_one(const struct a_case *one)
 {
@@ -1214,8 +1213,8 @@ static void devices(void)
 	expect(kfabric >= 0 && netlink >= 0, "no /dev/kfabric or netlink: %s", strerror(errno));
 	no_device();
 	/* It takes seconds there, and most of the hundreds of places are the RDMA subsystem's. */
-	sweep(CASE_SPREAD("a device is added", no_device, add_device, undo_device, 20),
-	      END_THEN("a device is deleted", ready_device, delete_device, no_device));
+	sweep({ "a device is added", no_device, add_device, undo_device, 0, 20 },
+	      { "a device is deleted", ready_device, delete_device, no_device, 1, 8 });
 }
 
 static const struct test tests[] = {
