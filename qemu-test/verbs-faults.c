@@ -39,6 +39,9 @@ enum {
 /* No call has as many places that can fail. */
 #define MOST	2000
 
+/* The last place that is tried of a call with @each, which has more. */
+#define SPREAD	400
+
 static int fail_nth = -1;
 
 /* The fault of the last call has occurred. */
@@ -98,7 +101,7 @@ static void disarm(void)
  * A call. @ready runs before each call, @call returns an error number, and @undo ends what a
  * successful call has made, or what the call leaves of an object that it ends. @ends: the call ends
  * an object, which is gone although the answer could not be copied. @each: each of the first so many
- * places fails, and then ever fewer of the rest; 0: every place.
+ * places fails, and then ever fewer of the rest up to SPREAD; 0: every place.
  */
 struct a_case {
 	const char *name;
@@ -117,15 +120,19 @@ static void sweep_one(const struct a_case *one)
 {
 	int nth, ret, again, faults = 0, failed = 0;
 
-	for (nth = 1; ; nth += one->each ? 1 + nth / one->each * nth / one->each : 1) {
+	for (nth = 1; !one->each || nth <= SPREAD;
+	     nth += one->each ? 1 + nth / one->each * nth / one->each : 1) {
 		expect(nth < MOST, "%s: more than %d faults", one->name, MOST);
 		if (one->ready)
 			one->ready();
 		arm(nth);
 		ret = one->call();
 		disarm();
-		if (!ret && !met)
+		if (!ret && !met) {
+			if (one->undo)
+				one->undo();
 			break;
+		}
 		faults++;
 		if (ret) {
 			failed++;
@@ -145,8 +152,6 @@ static void sweep_one(const struct a_case *one)
 		if (one->undo)
 			one->undo();
 	}
-	if (one->undo)
-		one->undo();
 	printf("%s: %d faults in turn, %d of them made it fail\n", one->name, faults, failed);
 	fflush(stdout);
 }
