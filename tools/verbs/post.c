@@ -226,7 +226,7 @@ static void kf_translate(const struct kf_queue *queue, const union kf_wr *wr,
  * the whole list, and does not tell which work request it was.
  */
 static bool kf_is_postable(const struct kf_queue *queue,
-			     const union kf_wr *wr)
+			   const union kf_wr *wr)
 {
 	if (!queue->qp)
 		return true;
