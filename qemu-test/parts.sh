@@ -252,7 +252,7 @@ part_faults() {
 	need ko module
 	need bin tools
 	[ "$*" = uverbs ] || scenarios_part faults -- --faults "$@"
-	[ -n "${*#uverbs}" ] || verbs_only faults-verbs faults verbs-faults
+	[ -n "${*#uverbs}" ] || verbs_only faults-verbs faults verbs-faults verbs-faults-device
 }
 
 # verbs_only NAME SECTION PROGRAM...: a section of qemu-test/verbs with these verbs programs.

@@ -211,12 +211,18 @@ static inline void to_rts(struct end *end, int rnr_retry)
 	expect(!errno, "RTS: %s", strerror(errno));
 }
 
-static inline void connect_ends(int rnr_retry)
+/* Both ends have the other one as their peer, and receive. */
+static inline void ends_to_rtr(void)
 {
 	to_init(&a);
 	to_init(&b);
 	to_rtr(&a, b.qp->qp_num);
 	to_rtr(&b, a.qp->qp_num);
+}
+
+static inline void connect_ends(int rnr_retry)
+{
+	ends_to_rtr();
 	to_rts(&a, rnr_retry);
 	to_rts(&b, rnr_retry);
 }

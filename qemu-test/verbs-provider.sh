@@ -78,8 +78,8 @@ by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant
 # Tests of inline data, flags of work requests, queues and entries, which the provider handles.
 by_provider='^(inline_|fence|no_bytes|solicited|shared_receives|datagrams$|reset)'
 
-# provided_pairs NAME A B: some programs of Debian, the client with device A on host a, the server with
-# device B on host b.
+# provided_pairs NAME A B: some programs of Debian, the client with device A on host a, the server
+# with device B on host b.
 provided_pairs() {
 	local name=$1 a=$2 b=$3 ga gb way
 	ga=$(gid "$a" 192.0.2.1)

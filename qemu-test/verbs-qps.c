@@ -481,10 +481,7 @@ static void established(void)
 
 	make_end(&a, IBV_QPT_RC, 0);
 	make_end(&b, IBV_QPT_RC, 0);
-	to_init(&a);
-	to_init(&b);
-	to_rtr(&a, b.qp->qp_num);
-	to_rtr(&b, a.qp->qp_num);
+	ends_to_rtr();
 	to_rts(&a, 7);
 	receive(&b, 1, 0, 64);
 	one = sge(&a, 0, 64);

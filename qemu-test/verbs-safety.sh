@@ -30,13 +30,15 @@ no_user_objects() { ! rdma resource show "$1" 2>/dev/null | grep -q ' pid '; }
 
 # faults: a failure at every allocation of every call, which needs fault injection.
 faults() {
-	local gid test
+	local gid program test
 	add
 	gid=$(gid kf0 192.0.2.1)
-	for test in $(debian a /tmp/verbs-faults --list); do
-		limit=1800 check "faults: $test" debian a /tmp/verbs-faults kf0 "$gid" "$test"
-		sed 's/^/# /' "$work/client" 2>/dev/null
-		check "faults: $test: nothing is left" nothing_left
+	for program in verbs-faults verbs-faults-device; do
+		for test in $(debian a "/tmp/$program" --list); do
+			limit=1800 check "faults: $test" debian a "/tmp/$program" kf0 "$gid" "$test"
+			sed 's/^/# /' "$work/client" 2>/dev/null
+			check "faults: $test: nothing is left" nothing_left
+		done
 	done
 	delete
 }

@@ -94,10 +94,7 @@ static void no_reads(void)
 
 	make_end(&a, IBV_QPT_RC, 0);
 	make_end(&b, IBV_QPT_RC, 0);
-	to_init(&a);
-	to_init(&b);
-	to_rtr(&a, b.qp->qp_num);
-	to_rtr(&b, a.qp->qp_num);
+	ends_to_rtr();
 	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
 			      IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
 	       "RTS");
@@ -683,37 +680,34 @@ static void inline_is_for_what_sends_data(void)
 	expect(*here == 5 && *there == 6, "the atomic itself: %llu and %llu", *here, *there);
 }
 
-/* ibv_post_send(3): IBV_SEND_IP_CSUM is valid only if the device has checksum offload. */
-static void no_checksum_offload(void)
+/* A message that asks for a checksum is refused. */
+static void refused_checksum(enum ibv_qp_type type, const char *what)
 {
-	struct ibv_device_attr dev;
 	struct ibv_send_wr good, bad;
 	struct ibv_sge one;
 
-	expect(!ibv_query_device(device, &dev) &&
-	       !(dev.device_cap_flags & (IBV_DEVICE_UD_IP_CSUM | IBV_DEVICE_RC_IP_CSUM)),
-	       "checksum offload");
-	pair(IBV_QPT_RC);
+	pair(type);
 	one = sge(&a, 0, 64);
-	good = wr(1, IBV_WR_SEND, &one, 1);
-	bad = good;
-	bad.send_flags |= IBV_SEND_IP_CSUM;
-	receive(&b, 1, 0, 64);
-	receive(&b, 2, 0, 64);
-	refused_post(good, bad, "RC");
-	entry(b.receives, 1, IBV_WC_SUCCESS);
-	no_entry(b.receives);
-
-	pair(IBV_QPT_UD);
-	one = sge(&a, 0, 64);
-	good = datagram(&one, make_ah());
+	good = type == IBV_QPT_UD ? datagram(&one, make_ah()) : wr(1, IBV_WR_SEND, &one, 1);
 	bad = good;
 	bad.send_flags |= IBV_SEND_IP_CSUM;
 	receive(&b, 1, 0, 200);
 	receive(&b, 2, 0, 200);
-	refused_post(good, bad, "UD");
+	refused_post(good, bad, what);
 	entry(b.receives, 1, IBV_WC_SUCCESS);
 	no_entry(b.receives);
+}
+
+/* ibv_post_send(3): IBV_SEND_IP_CSUM is valid only if the device has checksum offload. */
+static void no_checksum_offload(void)
+{
+	struct ibv_device_attr dev;
+
+	expect(!ibv_query_device(device, &dev) &&
+	       !(dev.device_cap_flags & (IBV_DEVICE_UD_IP_CSUM | IBV_DEVICE_RC_IP_CSUM)),
+	       "checksum offload");
+	refused_checksum(IBV_QPT_RC, "RC");
+	refused_checksum(IBV_QPT_UD, "UD");
 }
 
 /* ibv_post_send(3): a datagram whose address handle does not exist is refused. */
@@ -807,7 +801,8 @@ static const struct test tests[] = {
 	TEST(datagram_without_bytes), TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe),
 	TEST(no_checksum_offload), TEST(unsignalled), TEST(invalidate), TEST(to_itself),
 	TEST(write_then_send), TEST(inline_others), TEST(one_way), TEST(srq_immediate),
-	TEST(an_unknown_address_handle_is_refused), TEST(refused_with_srq), TEST(largest), TEST(largest_of_all),
+	TEST(an_unknown_address_handle_is_refused), TEST(refused_with_srq), TEST(largest),
+	TEST(largest_of_all),
 };
 
 int main(int argc, char **argv)
