@@ -408,6 +408,36 @@ static void datagram_without_bytes(void)
 	expect(waiting_events(b.channel) == 1, "a solicited event");
 }
 
+/*
+ * InfiniBand C10-93.1.1: a datagram that is longer than the MTU of the port is not sent, which is no
+ * error.
+ */
+static void datagram_beyond_mtu(void)
+{
+	struct ibv_port_attr port;
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	struct ibv_ah *ah;
+	__u32 mtu;
+
+	pair(IBV_QPT_UD);
+	expect(!ibv_query_port(device, 1, &port), "query_port");
+	mtu = 128u << port.active_mtu;
+	receive(&b, 1, 0, 40 + 2 * mtu);
+	ah = make_ah();
+	one = sge(&a, 0, mtu + 1);
+	send = datagram(&one, ah);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	no_entry(b.receives);
+	one.length = mtu;
+	fill(&a, 0, mtu, 5);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	expect(entry(b.receives, 1, IBV_WC_SUCCESS).byte_len == 40 + mtu, "length");
+	check(&b, 40, mtu, 5);
+}
+
 /* A socket that gets all packets of IPv4 of the host. */
 static int all_packets(void)
 {
@@ -798,9 +828,10 @@ static const struct test tests[] = {
 	TEST(inline_is_for_what_sends_data), TEST(unaligned_atomic), TEST(qp_without_rights),
 	TEST(many_reads), TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later),
 	TEST(peer_is_gone), TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagrams_to_qp1),
-	TEST(datagram_without_bytes), TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe),
-	TEST(no_checksum_offload), TEST(unsignalled), TEST(invalidate), TEST(to_itself),
-	TEST(write_then_send), TEST(inline_others), TEST(one_way), TEST(srq_immediate),
+	TEST(datagram_without_bytes), TEST(datagram_beyond_mtu),
+	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(no_checksum_offload),
+	TEST(unsignalled), TEST(invalidate), TEST(to_itself), TEST(write_then_send),
+	TEST(inline_others), TEST(one_way), TEST(srq_immediate),
 	TEST(an_unknown_address_handle_is_refused), TEST(refused_with_srq), TEST(largest),
 	TEST(largest_of_all),
 };
