@@ -390,8 +390,8 @@ static inline void three(struct ibv_sge *bad, enum ibv_wc_status status)
 	is_in(&a, IBV_QPS_ERR);
 }
 
-/* The next event of the device. */
-static inline void event(enum ibv_event_type type)
+/* The next event of the device, which the caller acknowledges. */
+static inline struct ibv_async_event next_event(enum ibv_event_type type)
 {
 	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
 	struct ibv_async_event got;
@@ -400,7 +400,16 @@ static inline void event(enum ibv_event_type type)
 	expect(!ibv_get_async_event(device, &got), "no event");
 	expect(got.event_type == type, "event %s, not %s", ibv_event_type_str(got.event_type),
 	       ibv_event_type_str(type));
+	return got;
+}
+
+/* The next event, which is acknowledged. */
+static inline struct ibv_async_event event(enum ibv_event_type type)
+{
+	struct ibv_async_event got = next_event(type);
+
 	ibv_ack_async_event(&got);
+	return got;
 }
 
 static inline void share(struct end *end, __u64 id, __u32 at, __u32 len)

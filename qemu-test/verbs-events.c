@@ -85,7 +85,8 @@ static void overrun(struct ibv_cq *cq, enum ibv_qp_type type)
 	}
 	for (i = 0; i <= cq->cqe; i++)
 		must_post(&a, &send);
-	event(IBV_EVENT_CQ_ERR);
+	/* ibv_get_async_event(3): element.cq is the CQ of the event. */
+	expect(event(IBV_EVENT_CQ_ERR).element.cq == cq, "the event's CQ");
 	is_in(&b, IBV_QPS_ERR);
 }
 
@@ -136,7 +137,7 @@ static void full_cq_of_sends(void)
 	remote(&send, &b, 0);
 	must_post(&a, &send);
 	must_post(&a, &send);
-	event(IBV_EVENT_CQ_ERR);
+	expect(event(IBV_EVENT_CQ_ERR).element.cq == init.send_cq, "the event's CQ");
 	is_in(&a, IBV_QPS_ERR);
 	entry(init.send_cq, 1, IBV_WC_SUCCESS);
 }
@@ -154,7 +155,7 @@ static void access_event(void)
 	send.wr.rdma.rkey ^= 0x10000;
 	must_post(&a, &send);
 	entry(a.sends, 1, IBV_WC_REM_ACCESS_ERR);
-	event(IBV_EVENT_QP_ACCESS_ERR);
+	expect(event(IBV_EVENT_QP_ACCESS_ERR).element.qp == b.qp, "the event's QP");
 }
 
 /* An error that an entry reports has no event. */
@@ -185,7 +186,7 @@ static void established_by_write(void)
 	remote(&send, &b, 0);
 	must_post(&a, &send);
 	entry(a.sends, 1, IBV_WC_SUCCESS);
-	event(IBV_EVENT_COMM_EST);
+	expect(event(IBV_EVENT_COMM_EST).element.qp == b.qp, "the event's QP");
 }
 
 /* ibv_poll_cq(3): as many entries as there are, at most those that were asked for. */
@@ -298,11 +299,83 @@ static void modify_race(void)
 	}
 }
 
+/* What the call of a thread has returned; -1 as long as it has not. */
+static int destroyed;
+
+static void *destroy_cq(void *cq)
+{
+	int ret = ibv_destroy_cq(cq);
+
+	__atomic_store_n(&destroyed, ret, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void *destroy_qp(void *qp)
+{
+	int ret = ibv_destroy_qp(qp);
+
+	__atomic_store_n(&destroyed, ret, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* A thread that destroys the object, and waits for what has to be acknowledged. */
+static pthread_t destroyer(void *(*destroy)(void *), void *object)
+{
+	pthread_t thread;
+	int ret;
+
+	destroyed = -1;
+	expect(!pthread_create(&thread, NULL, destroy, object), "pthread_create");
+	pause_ms(300);
+	ret = __atomic_load_n(&destroyed, __ATOMIC_ACQUIRE);
+	expect(ret == -1, "the call returns %d before the event is acknowledged", ret);
+	return thread;
+}
+
+/* ibv_get_cq_event(3): destroying a CQ waits until all its events are acknowledged. */
+static void destroying_a_cq_waits_for_acks(void)
+{
+	struct ibv_cq *cq;
+	pthread_t thread;
+	void *context;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	to_init(&a);
+	receive(&a, 1, 0, 8);
+	expect(!ibv_req_notify_cq(a.receives, 0), "req_notify_cq");
+	expect(!modify(&a, IBV_QPS_ERR), "ERR");
+	expect(!ibv_get_cq_event(a.channel, &cq, &context) && cq == a.receives, "get_cq_event");
+	expect(!ibv_destroy_qp(a.qp), "destroy_qp");
+	thread = destroyer(destroy_cq, cq);
+	ibv_ack_cq_events(cq, 1);
+	pthread_join(thread, NULL);
+	expect(!destroyed, "destroy_cq: %s", strerror(destroyed));
+	expect(!ibv_destroy_comp_channel(a.channel), "destroy_comp_channel");
+}
+
+/* ibv_get_async_event(3): destroying a QP waits until all its events are acknowledged. */
+static void destroying_a_qp_waits_for_acks(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	struct ibv_async_event got;
+	pthread_t thread;
+
+	pair(IBV_QPT_RC);
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	got = next_event(IBV_EVENT_SQ_DRAINED);
+	expect(got.element.qp == a.qp, "the event's QP");
+	thread = destroyer(destroy_qp, a.qp);
+	ibv_ack_async_event(&got);
+	pthread_join(thread, NULL);
+	expect(!destroyed, "destroy_qp: %s", strerror(destroyed));
+}
+
 static const struct test tests[] = {
 	TEST(one_event), TEST(flush_in_init), TEST(poll_many), TEST(access_event),
 	TEST(established_by_write), TEST(no_event_with_entry), TEST(full_cq),
 	TEST(full_cq_of_datagrams), TEST(full_cq_in_sqe), TEST(full_cq_of_sends),
-	TEST(flush_race), TEST(modify_race),
+	TEST(flush_race), TEST(modify_race), TEST(destroying_a_cq_waits_for_acks),
+	TEST(destroying_a_qp_waits_for_acks),
 };
 
 int main(int argc, char **argv)

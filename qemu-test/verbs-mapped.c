@@ -315,7 +315,7 @@ static void an_overrun_has_its_event(void)
 	for (i = 0; i <= small->cqe; i++)
 		receive(&a, i, 0, 64);
 	expect(!modify(&a, IBV_QPS_ERR), "ERR");
-	event(IBV_EVENT_CQ_ERR);
+	expect(event(IBV_EVENT_CQ_ERR).element.cq == small, "the event's CQ");
 	for (i = 0; i < small->cqe; i++)
 		entry(small, i, IBV_WC_WR_FLUSH_ERR);
 }

@@ -83,7 +83,7 @@ by_provider=(
 	query_init bad_create xrc attributes bad_middle states regions cq_sizes bad_ah srq_sizes
 	no_such_operation ah_of_another_pd datagram_states left_out
 	# verbs-events.c
-	one_event poll_many
+	one_event poll_many destroying_a_cq_waits_for_acks destroying_a_qp_waits_for_acks
 	# verbs-qps.c
 	order all_signaled gather inline_data immediate no_bytes atomics fence too_long reset bad_posts
 	query shared_receives solicited destroyed datagrams sends_are_not_solicited

@@ -487,7 +487,8 @@ static void established(void)
 	one = sge(&a, 0, 64);
 	send = wr(1, IBV_WR_SEND, &one, 1);
 	must_post(&a, &send);
-	event(IBV_EVENT_COMM_EST);
+	/* ibv_get_async_event(3): element is the object of the event. */
+	expect(event(IBV_EVENT_COMM_EST).element.qp == b.qp, "the event's QP");
 	entry(b.receives, 1, IBV_WC_SUCCESS);
 	to_rts(&b, 7);
 }
@@ -505,7 +506,7 @@ static void drained(void)
 	send = wr(1, IBV_WR_SEND, &one, 1);
 	must_post(&a, &send);
 	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
-	event(IBV_EVENT_SQ_DRAINED);
+	expect(event(IBV_EVENT_SQ_DRAINED).element.qp == a.qp, "the event's QP");
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	receive(&b, 2, 0, 64);
 	send.wr_id = 2;
@@ -594,10 +595,10 @@ static void shared_receives(void)
 	expect(!ibv_query_srq(b.srq, &limit) && limit.srq_limit == 2, "the limit is disarmed");
 	must_post(&a, &send);
 	entry(b.receives, 11, IBV_WC_SUCCESS);
-	event(IBV_EVENT_SRQ_LIMIT_REACHED);
+	expect(event(IBV_EVENT_SRQ_LIMIT_REACHED).element.srq == b.srq, "the event's SRQ");
 	expect(!ibv_query_srq(b.srq, &limit) && !limit.srq_limit, "the limit stays armed");
 	expect(!modify(&b, IBV_QPS_ERR), "ERR");
-	event(IBV_EVENT_QP_LAST_WQE_REACHED);
+	expect(event(IBV_EVENT_QP_LAST_WQE_REACHED).element.qp == b.qp, "the event's QP");
 	no_entry(b.receives);
 	expect(ibv_destroy_srq(b.srq) == EBUSY, "an SRQ with a QP");
 	expect(!ibv_destroy_qp(b.qp) && !ibv_destroy_srq(b.srq), "destroy_srq");
