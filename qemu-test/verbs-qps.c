@@ -458,6 +458,7 @@ static void query(void)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 
+	traffic_class = 0x68;
 	pair(IBV_QPT_RC);
 	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_CAP, &init), "query_qp");
 	expect(attr.qp_state == IBV_QPS_RTS && attr.cur_qp_state == IBV_QPS_RTS, "state");
@@ -467,7 +468,9 @@ static void query(void)
 	       attr.retry_cnt == 7 && attr.rnr_retry == 7 && attr.min_rnr_timer == 12, "counts");
 	expect(attr.qp_access_flags == ACCESS && attr.port_num == 1, "access");
 	expect(attr.ah_attr.is_global && attr.ah_attr.grh.sgid_index == gid_index &&
+	       attr.ah_attr.grh.traffic_class == 0x68 && attr.ah_attr.port_num == 1 &&
 	       !memcmp(&attr.ah_attr.grh.dgid, &own_gid, sizeof(own_gid)), "address");
+	expect(!attr.pkey_index && attr.path_mig_state == IBV_MIG_MIGRATED, "partition, path");
 	expect(init.cap.max_send_wr >= WRS && init.cap.max_recv_wr >= WRS &&
 	       init.cap.max_send_sge >= SGES && init.cap.max_inline_data >= 64 &&
 	       init.qp_type == IBV_QPT_RC, "capacities");
@@ -607,7 +610,7 @@ static void shared_receives(void)
 /* Datagrams: 40 bytes before the payload, the sender's QP, lengths, Q keys. */
 static void datagrams(void)
 {
-	struct ibv_sge one, two[2];
+	struct ibv_sge one, two[2], bad;
 	struct ibv_send_wr send;
 	struct ibv_wc wc;
 
@@ -654,9 +657,21 @@ static void datagrams(void)
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	no_entry(b.receives);
 	one.length = 1024;
+	/* ibv_post_send(3): IBV_SEND_FENCE is valid for RC only. It has no effect here. */
+	send.send_flags |= IBV_SEND_FENCE;
 	must_post(&a, &send);
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	entry(b.receives, 4, IBV_WC_SUCCESS);
+	/* A receive whose memory is not accessible: an error of this receive alone, too. */
+	bad = sge(&b, 0, 40 + 1024);
+	bad.lkey ^= 0x100;
+	expect(!try_receive(&b, 5, &bad, 1), "post_recv");
+	receive(&b, 6, 0, 40 + 1024);
+	must_post(&a, &send);
+	must_post(&a, &send);
+	entry(b.receives, 5, IBV_WC_LOC_PROT_ERR);
+	entry(b.receives, 6, IBV_WC_SUCCESS);
+	is_in(&b, IBV_QPS_RTS);
 
 	send.opcode = IBV_WR_RDMA_WRITE;
 	expect(post(&a, &send) == EINVAL, "a WRITE of datagrams");
@@ -665,6 +680,8 @@ static void datagrams(void)
 /* A datagram whose memory is not accessible: SQE, and RTS again. */
 static void datagram_error(void)
 {
+	const int mask = IBV_QP_STATE | IBV_QP_CUR_STATE;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQD };
 	struct ibv_sge one;
 	struct ibv_send_wr send, second;
 
@@ -682,7 +699,12 @@ static void datagram_error(void)
 	entry(a.sends, 1, IBV_WC_LOC_PROT_ERR);
 	entry(a.sends, 2, IBV_WC_WR_FLUSH_ERR);
 	is_in(&a, IBV_QPS_SQE);
-	expect(!modify(&a, IBV_QPS_RTS), "RTS");
+	/* ibv_modify_qp(3): cur_qp_state is what the program takes for the current state. */
+	expect(ibv_modify_qp(a.qp, &attr, mask) == EINVAL, "RTS, as if from SQD");
+	is_in(&a, IBV_QPS_SQE);
+	attr.cur_qp_state = IBV_QPS_SQE;
+	expect(!ibv_modify_qp(a.qp, &attr, mask), "RTS");
+	is_in(&a, IBV_QPS_RTS);
 	one = sge(&a, 0, 64);
 	send.next = NULL;
 	receive(&b, 3, 0, 104);
@@ -832,6 +854,39 @@ static void datagrams_of_a_shared_queue(void)
 	expect(ibv_destroy_srq(b.srq) == EBUSY, "an SRQ with a QP");
 }
 
+/*
+ * ibv_create_srq(3), ibv_create_qp(3): an SRQ has a PD of its own. Its receives have keys of this
+ * PD, also if the PD of the QP is another one.
+ */
+static void an_srq_has_keys_of_its_own_pd(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+
+	with_srq = 1;
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	init.srq = a.srq;
+	other_qp(&b, init);
+	connect_ends(7);
+	share(&a, 1, 4096, 64);
+	fill(&a, 0, 64, 5);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_SEND, &one, 1);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	expect(entry(b.receives, 1, IBV_WC_SUCCESS).qp_num == b.qp->qp_num, "its QP");
+	check(&a, 4096, 64, 5);
+	/* A key of the QP's PD names nothing there. */
+	b.srq = a.srq;
+	share(&b, 2, 0, 64);
+	must_post(&a, &send);
+	entry(b.receives, 2, IBV_WC_LOC_PROT_ERR);
+	entry(a.sends, 1, IBV_WC_REM_OP_ERR);
+	expect(!b.memory[0], "it was written");
+}
+
 static const struct test tests[] = {
 	TEST(order), TEST(all_signaled), TEST(gather), TEST(inline_data), TEST(immediate),
 	TEST(no_bytes), TEST(atomics), TEST(fence), TEST(bad_local_key), TEST(out_of_region),
@@ -841,7 +896,7 @@ static const struct test tests[] = {
 	TEST(established), TEST(shared_receives), TEST(drained), TEST(solicited),
 	TEST(destroyed), TEST(datagrams), TEST(datagram_error),
 	TEST(each_right_is_for_its_operations), TEST(sends_are_not_solicited),
-	TEST(datagrams_of_a_shared_queue),
+	TEST(datagrams_of_a_shared_queue), TEST(an_srq_has_keys_of_its_own_pd),
 };
 
 int main(int argc, char **argv)
