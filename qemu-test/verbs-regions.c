@@ -29,6 +29,57 @@ static void dereg_while_posted(void)
 	is_in(&b, IBV_QPS_ERR);
 }
 
+/* a goes to SQD, and the send queue is empty. */
+static void drained(enum ibv_qp_type type)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+
+	pair(type);
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	event(IBV_EVENT_SQ_DRAINED);
+	fill(&a, 0, 64, 3);
+}
+
+/* A region is deregistered while this work request, which names it, waits in SQD. */
+static void dereg_while_it_waits(struct ibv_send_wr *send)
+{
+	must_post(&a, send);
+	expect(!ibv_dereg_mr(a.mr), "dereg_mr");
+	no_entry(a.sends);
+	expect(!modify(&a, IBV_QPS_RTS), "RTS");
+}
+
+/*
+ * ibv_dereg_mr(3), and volume 1, 10.6.2: the keys name nothing afterwards. A connection has found
+ * the memory of what was posted in SQD, and keeps it; a datagram finds its memory when it is sent.
+ */
+static void dereg_in_sqd(void)
+{
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+
+	drained(IBV_QPT_RC);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	dereg_while_it_waits(&send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&b, 0, 64, 3);
+	/* The next one finds nothing. */
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_LOC_PROT_ERR);
+	is_in(&a, IBV_QPS_ERR);
+
+	drained(IBV_QPT_UD);
+	receive(&b, 2, 0, 200);
+	one = sge(&a, 0, 64);
+	send = datagram(&one, make_ah());
+	dereg_while_it_waits(&send);
+	entry(a.sends, 1, IBV_WC_LOC_PROT_ERR);
+	is_in(&a, IBV_QPS_SQE);
+	no_entry(b.receives);
+}
+
 /* A READ or an atomic writes to memory here. */
 static void read_needs_local_write(void)
 {
@@ -298,7 +349,7 @@ static void addresses_of_a_region(void)
 static const struct test tests[] = {
 	TEST(region_in_a_dma_buf), TEST(dereg_while_posted), TEST(rights_of_a_dma_buf),
 	TEST(receive_needs_local_write), TEST(addresses_of_a_region), TEST(part_of_a_dma_buf),
-	TEST(read_needs_local_write),
+	TEST(read_needs_local_write), TEST(dereg_in_sqd),
 };
 
 int main(int argc, char **argv)
