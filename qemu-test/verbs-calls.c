@@ -4,6 +4,9 @@
  * numbers, states. Each test names its page.
  */
 
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <rdma/ib_user_verbs.h>
 
 #include "verbs-ends.h"
@@ -107,6 +110,7 @@ static void attributes(void)
 	expect(dev.max_mr_size >= 1ull << 32 && dev.page_size_cap & 4096, "regions");
 	expect(dev.node_guid && dev.sys_image_guid, "GUIDs");
 	expect(!dev.max_mcast_grp && !dev.max_mw && !dev.max_raw_ethy_qp, "what there is not");
+	expect(!(dev.device_cap_flags & IBV_DEVICE_BAD_QKEY_CNTR), "wrong Q keys are counted");
 	expect(!ibv_query_port(device, 1, &port), "query_port");
 	expect(port.state == IBV_PORT_ACTIVE && port.phys_state == 5 &&
 	       port.link_layer == IBV_LINK_LAYER_ETHERNET, "state");
@@ -116,6 +120,101 @@ static void attributes(void)
 	expect(ibv_query_port(device, 0, &port) && ibv_query_port(device, 2, &port), "other ports");
 	expect(!ibv_query_pkey(device, 1, 0, &pkey) && be16toh(pkey) == 0xffff, "default key");
 	expect(ibv_query_pkey(device, 1, 1, &pkey) == -1, "key 1");
+	/* ibv_get_pkey_index(3). */
+	expect(!ibv_get_pkey_index(device, 1, htobe16(0xffff)), "the index of the default key");
+	expect(ibv_get_pkey_index(device, 1, htobe16(0x8001)) == -1, "the index of another key");
+}
+
+/* ibv_query_device_ex(3): what ibv_query_device(3) returns, and none of the further functions. */
+static void extended_attributes(void)
+{
+	struct ibv_query_device_ex_input input = { .comp_mask = 0 };
+	struct ibv_device_attr_ex ex;
+	struct ibv_device_attr dev;
+	int ret;
+
+	memset(&ex, 0xff, sizeof(ex));
+	expect(!ibv_query_device(device, &dev), "query_device");
+	ret = ibv_query_device_ex(device, &input, &ex);
+	expect(!ret, "query_device_ex: %s", strerror(ret));
+	expect(ex.orig_attr.max_qp == dev.max_qp && ex.orig_attr.max_cqe == dev.max_cqe &&
+	       ex.orig_attr.max_mr_size == dev.max_mr_size &&
+	       ex.orig_attr.node_guid == dev.node_guid &&
+	       ex.orig_attr.device_cap_flags == dev.device_cap_flags, "other attributes");
+	expect(ex.phys_port_cnt_ex == 1, "%u ports", ex.phys_port_cnt_ex);
+	expect(!ex.odp_caps.general_caps && !ex.xrc_odp_caps, "on-demand paging");
+	expect(!ex.completion_timestamp_mask && !ex.hca_core_clock, "timestamps");
+	expect(!ex.tso_caps.max_tso && !ex.rss_caps.supported_qpts && !ex.max_wq_type_rq &&
+	       !ex.raw_packet_caps && !ex.packet_pacing_caps.qp_rate_limit_max, "raw packets");
+	expect(!ex.tm_caps.max_num_tags && !ex.max_dm_size, "tags, device memory");
+	expect(!ex.cq_mod_caps.max_cq_count && !ex.cq_mod_caps.max_cq_period, "moderation");
+	input.comp_mask = 1;
+	ret = ibv_query_device_ex(device, &input, &ex);
+	expect(ret == EINVAL, "an unknown input: %s", strerror(ret));
+}
+
+/* The index of the interface that has the address of this GID, which is one of IPv4. */
+static unsigned int interface_of(const union ibv_gid *gid)
+{
+	struct ifaddrs *list, *entry;
+	unsigned int index = 0;
+
+	expect(!getifaddrs(&list), "getifaddrs: %s", strerror(errno));
+	for (entry = list; entry; entry = entry->ifa_next) {
+		struct sockaddr_in *address = (struct sockaddr_in *)entry->ifa_addr;
+
+		if (address && address->sin_family == AF_INET &&
+		    !memcmp(&address->sin_addr, gid->raw + 12, 4))
+			index = if_nametoindex(entry->ifa_name);
+	}
+	freeifaddrs(list);
+	expect(index, "no interface has the address");
+	return index;
+}
+
+static int index_without_gid(void);
+
+/* ibv_query_gid_ex(3), ibv_query_gid_table(3): each GID has its place, type and interface. */
+static void gid_entries(void)
+{
+	const unsigned int interface = interface_of(&own_gid);
+	const union ibv_gid none = { .raw = { 0 } };
+	struct ibv_gid_entry entry, table[256];
+	struct ibv_port_attr port;
+	union ibv_gid gid;
+	int i, ret, count = 0;
+
+	expect(!ibv_query_port(device, 1, &port) && port.gid_tbl_len <= 256, "query_port");
+	for (i = 0; i < port.gid_tbl_len; i++) {
+		expect(!ibv_query_gid(device, 1, i, &gid), "query_gid %d", i);
+		ret = ibv_query_gid_ex(device, 1, i, &entry, 0);
+		if (!memcmp(&gid, &none, sizeof(gid))) {
+			expect(ret == ENODATA, "%d without a GID: %s", i, strerror(ret));
+			continue;
+		}
+		expect(!ret, "query_gid_ex %d: %s", i, strerror(ret));
+		expect(!memcmp(&entry.gid, &gid, sizeof(gid)), "another GID %d", i);
+		expect(entry.gid_index == (__u32)i && entry.port_num == 1, "its place");
+		expect(entry.gid_type == IBV_GID_TYPE_ROCE_V2, "type %u", entry.gid_type);
+		expect(entry.ndev_ifindex == interface, "interface %u, not %u", entry.ndev_ifindex,
+		       interface);
+		count++;
+	}
+	ret = ibv_query_gid_table(device, table, 256, 0);
+	expect(count && ret == count, "%d entries of %d", ret, count);
+	while (ret--) {
+		expect(!ibv_query_gid_ex(device, 1, table[ret].gid_index, &entry, 0),
+		       "query_gid_ex");
+		expect(!memcmp(&entry, &table[ret], sizeof(entry)), "entry %d of the table", ret);
+	}
+	ret = ibv_query_gid_ex(device, 1, index_without_gid(), &entry, 0);
+	expect(ret == ENODATA, "an index without a GID: %s", strerror(ret));
+	ret = ibv_query_gid_ex(device, 2, 0, &entry, 0);
+	expect(ret == EINVAL, "port 2: %s", strerror(ret));
+	ret = ibv_query_gid_ex(device, 1, port.gid_tbl_len, &entry, 0);
+	expect(ret == EINVAL, "behind the table: %s", strerror(ret));
+	ret = ibv_query_gid_ex(device, 1, 0, &entry, 1);
+	expect(ret == EINVAL, "a flag: %s", strerror(ret));
 }
 
 static int init_errno(struct ibv_qp_attr attr, int mask)
@@ -312,6 +411,10 @@ static void nothing_of_a_bad_modify(void)
 	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS | IBV_QP_CAP), "capacities");
 	expect(ibv_modify_qp(a.qp, &attr, IBV_QP_ACCESS_FLAGS | IBV_QP_RATE_LIMIT) == EOPNOTSUPP,
 	       "a rate");
+	has_kept(IBV_QPS_RTS, 14, 7);
+
+	/* An empty mask names no attribute, so there is no invalid one. */
+	expect(!ibv_modify_qp(a.qp, &attr, 0), "an empty mask");
 	has_kept(IBV_QPS_RTS, 14, 7);
 
 	/* In SQD, for whose end nobody has asked. */
@@ -528,6 +631,9 @@ static void srq_sizes(void)
 	expect(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT) == EINVAL, "a limit above the size");
 	attr = (struct ibv_srq_attr) { .max_wr = 128, .srq_limit = 100 };
 	expect(!ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT | IBV_SRQ_MAX_WR), "both");
+	attr = (struct ibv_srq_attr) { .max_wr = 1, .srq_limit = 1 };
+	ret = ibv_modify_srq(srq, &attr, 0);
+	expect(!ret, "an empty mask: %s", strerror(ret));
 	expect(!ibv_query_srq(srq, &attr) && attr.max_wr >= 128 && attr.srq_limit == 100, "both");
 	expect(!ibv_destroy_srq(srq), "destroy_srq");
 }
@@ -748,6 +854,7 @@ static void datagram_states(void)
 		},
 	};
 	struct ibv_qp_init_attr init;
+	struct ibv_port_attr port;
 	struct ibv_send_wr send;
 	struct ibv_sge one;
 	struct ibv_ah *ah;
@@ -786,6 +893,8 @@ static void datagram_states(void)
 	attr.qkey = 0x77;
 	expect(!ibv_modify_qp(b.qp, &attr, IBV_QP_QKEY), "a Q key in RTS");
 	expect(!arrives(ah, 0x1234), "a datagram with the Q key of before");
+	/* ibv_query_device(3): without IBV_DEVICE_BAD_QKEY_CNTR the port does not count it. */
+	expect(!ibv_query_port(device, 1, &port) && !port.qkey_viol_cntr, "it was counted");
 	expect(arrives(ah, 0x77), "a datagram with the new Q key");
 	expect(!ibv_query_qp(b.qp, &attr, IBV_QP_QKEY, &init) && attr.qkey == 0x77 &&
 	       attr.sq_psn == 0x123456, "query in RTS");
@@ -855,6 +964,18 @@ static void left_out(void)
 			.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
 		},
 	};
+	struct ibv_modify_cq_attr moderation = {
+		.attr_mask = IBV_CQ_ATTR_MODERATE,
+		.moderate = { .cq_count = 4, .cq_period = 10 },
+	};
+	struct ibv_srq_init_attr_ex tags = {
+		.attr = { .max_wr = WRS, .max_sge = 1 },
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
+			IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM,
+		.srq_type = IBV_SRQT_TM,
+		.tm_cap = { .max_num_tags = 8, .max_ops = 8 },
+	};
+	struct ibv_ece ece = { .vendor_id = 1 };
 	unsigned int i;
 	int ret;
 
@@ -879,6 +1000,13 @@ static void left_out(void)
 	errno = 0;
 	expect(!ibv_reg_mr(a.pd, a.memory, 4096, IBV_ACCESS_ON_DEMAND) && errno == EOPNOTSUPP,
 	       "on-demand paging: %s", strerror(errno));
+	ret = ibv_modify_cq(a.receives, &moderation);
+	expect(ret == EOPNOTSUPP, "modify_cq: %s", strerror(ret));
+	tags.pd = a.pd;
+	tags.cq = a.receives;
+	errno = 0;
+	expect(!ibv_create_srq_ex(device, &tags) && errno == EOPNOTSUPP, "an SRQ with tags: %s",
+	       strerror(errno));
 	for (i = 0; i < 2; i++) {
 		ret = ibv_attach_mcast(a.qp, &groups[i], 0);
 		expect(ret == EOPNOTSUPP, "attach_mcast %u: %s", i, strerror(ret));
@@ -892,6 +1020,11 @@ static void left_out(void)
 	expect(ret == EINVAL, "an alternate path: %s", strerror(ret));
 	ret = ibv_modify_qp(a.qp, &attr, IBV_QP_PATH_MIG_STATE);
 	expect(ret == EOPNOTSUPP, "path migration: %s", strerror(ret));
+	/* Nor is there an enhanced connection establishment. */
+	ret = ibv_query_ece(a.qp, &ece);
+	expect(ret == EOPNOTSUPP, "query_ece: %s", strerror(ret));
+	ret = ibv_set_ece(a.qp, &ece);
+	expect(ret == EOPNOTSUPP, "set_ece: %s", strerror(ret));
 	is_in(&a, IBV_QPS_RTS);
 }
 
@@ -940,6 +1073,7 @@ static const struct test tests[] = {
 	TEST(cq_sizes), TEST(bad_ah), TEST(srq_sizes), TEST(change_in_sqd),
 	TEST(no_such_operation), TEST(ah_of_another_pd), TEST(mtu_above_port), TEST(xrc),
 	TEST(datagram_states), TEST(left_out), TEST(guessing), TEST(nothing_of_a_bad_modify),
+	TEST(extended_attributes), TEST(gid_entries),
 };
 
 int main(int argc, char **argv)

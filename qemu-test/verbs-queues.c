@@ -216,6 +216,9 @@ static void srq_attributes(void)
 	holds(modify(srq, IBV_SRQ_MAX_WR, 0, 0) == EINVAL);
 	holds(modify(srq, IBV_SRQ_MAX_WR, MAX_SRQ_WR + 1, 0) == EINVAL);
 	holds(modify(srq, 4, 0, 0) == EOPNOTSUPP);
+	/* An empty mask modifies nothing. */
+	holds(!modify(srq, 0, 1, 1));
+	is(srq, 50, 3, 20);
 	holds(!modify(srq, IBV_SRQ_LIMIT, 0, 0));
 	is(srq, 50, 3, 0);
 	holds(!ibv_destroy_srq(srq));
