@@ -81,7 +81,7 @@ by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant
 by_provider=(
 	# verbs-calls.c
 	query_init bad_create xrc attributes bad_middle states regions cq_sizes bad_ah srq_sizes
-	no_such_operation ah_of_another_pd datagram_states left_out
+	no_such_operation ah_of_another_pd datagram_states left_out extended_attributes gid_entries
 	# verbs-events.c
 	one_event poll_many destroying_a_cq_waits_for_acks destroying_a_qp_waits_for_acks
 	# verbs-qps.c
@@ -93,7 +93,7 @@ by_provider=(
 	# verbs-transfers.c
 	inline_is_for_what_sends_data inline_others most_sges two_users answer own_qkey
 	datagram_without_bytes no_checksum_offload unsignalled to_itself srq_immediate
-	an_unknown_address_handle_is_refused
+	an_unknown_address_handle_is_refused two_threads_post_and_two_poll
 )
 chosen_from='verbs-calls verbs-events verbs-qps verbs-regions verbs-transfers'
 

@@ -438,6 +438,39 @@ static void datagram_beyond_mtu(void)
 	check(&b, 40, mtu, 5);
 }
 
+/*
+ * ibv_post_send(3): a datagram to the broadcast address of the interface's network, which is
+ * 192.0.2.0/24. No QP can have the address, so it is an error of the work request.
+ */
+static void datagram_to_a_broadcast_address(void)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1,
+		.port_num = 1,
+		.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
+	};
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	struct ibv_ah *ah;
+
+	pair(IBV_QPT_UD);
+	receive(&b, 1, 0, 200);
+	attr.grh.dgid.raw[15] = 255;
+	ah = ibv_create_ah(a.pd, &attr);
+	expect(ah, "create_ah: %s", strerror(errno));
+	one = sge(&a, 0, 64);
+	send = datagram(&one, ah);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_LOC_QP_OP_ERR);
+	is_in(&a, IBV_QPS_SQE);
+	no_entry(b.receives);
+	expect(!modify(&a, IBV_QPS_RTS), "RTS");
+	send.wr.ud.ah = make_ah();
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	entry(b.receives, 1, IBV_WC_SUCCESS);
+}
+
 /* A socket that gets all packets of IPv4 of the host. */
 static int all_packets(void)
 {
@@ -824,16 +857,161 @@ static void srq_immediate(void)
 	expect(!b.memory[65536] && waiting_events(b.channel) == 1, "a solicited event");
 }
 
+/* Messages of two threads, which two others take. */
+#define MESSAGES	2000
+
+/* How often each work request and each receive had an entry, and how many entries there were. */
+static int sent[MESSAGES], received[MESSAGES], taken;
+
+/* Posts every second message, whose bytes are its number. */
+static void *post_messages(void *first)
+{
+	__u32 i;
+	int ret;
+
+	for (i = (unsigned long)first; i < MESSAGES; i += 2) {
+		struct ibv_sge one = sge(&a, 4 * i, 4);
+		struct ibv_send_wr send = wr(i, IBV_WR_SEND, &one, 1);
+
+		/* The queue has room again when work requests have completed. */
+		while ((ret = post(&a, &send)) == ENOMEM)
+			;
+		expect(!ret, "post_send: %s", strerror(ret));
+	}
+	return NULL;
+}
+
+static void take_entries(struct ibv_cq *cq, int *times)
+{
+	struct ibv_wc wc[3];
+	int i, got = ibv_poll_cq(cq, 3, wc);
+
+	expect(got >= 0, "poll_cq: %d", got);
+	for (i = 0; i < got; i++) {
+		expect(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id < MESSAGES, "entry %llu %s",
+		       (unsigned long long)wc[i].wr_id, ibv_wc_status_str(wc[i].status));
+		__atomic_fetch_add(&times[wc[i].wr_id], 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&taken, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static void *poll_both(void *unused)
+{
+	const long long until = now() + 4 * SECONDS * 1000;
+
+	(void)unused;
+	while (__atomic_load_n(&taken, __ATOMIC_RELAXED) < 2 * MESSAGES) {
+		expect(now() < until, "%d entries of %d", taken, 2 * MESSAGES);
+		take_entries(a.sends, sent);
+		take_entries(b.receives, received);
+	}
+	return NULL;
+}
+
+/*
+ * ibv_post_send(3), ibv_poll_cq(3): two threads post to one QP while two others poll the CQs. Each
+ * message arrives once, and each entry is taken once.
+ */
+static void two_threads_post_and_two_poll(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	pthread_t threads[4];
+	__u32 i, *bytes, *seen;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	a.sends = ibv_create_cq(device, MESSAGES, NULL, NULL, 0);
+	b.receives = ibv_create_cq(device, MESSAGES, NULL, NULL, 0);
+	seen = calloc(MESSAGES, sizeof(*seen));
+	expect(a.sends && b.receives && seen, "no CQs: %s", strerror(errno));
+	other_qp(&a, init);
+	init.cap.max_recv_wr = MESSAGES;
+	other_qp(&b, init);
+	connect_ends(7);
+	bytes = (__u32 *)a.memory;
+	for (i = 0; i < MESSAGES; i++) {
+		bytes[i] = i;
+		receive(&b, i, 4 * i, 4);
+	}
+	for (i = 0; i < 4; i++)
+		expect(!pthread_create(&threads[i], NULL, i < 2 ? post_messages : poll_both,
+				       (void *)(unsigned long)i), "pthread_create");
+	for (i = 0; i < 4; i++)
+		expect(!pthread_join(threads[i], NULL), "pthread_join");
+	bytes = (__u32 *)b.memory;
+	for (i = 0; i < MESSAGES; i++) {
+		expect(sent[i] == 1 && received[i] == 1, "%u: %d entries here, %d there",
+		       i, sent[i], received[i]);
+		expect(bytes[i] < MESSAGES && !seen[bytes[i]]++, "message %u has come twice",
+		       bytes[i]);
+	}
+	no_entry(a.sends);
+	no_entry(b.receives);
+}
+
+/* The traffic class of a connection that is in SQD changes. */
+static void other_class(struct end *end, __u8 class)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_SQD,
+		.en_sqd_async_notify = 1,
+		.ah_attr = {
+			.is_global = 1, .port_num = 1,
+			.grh = {
+				.dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64,
+				.traffic_class = class,
+			},
+		},
+	};
+	struct ibv_qp_init_attr init;
+	int ret;
+
+	expect(!ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	event(IBV_EVENT_SQ_DRAINED);
+	ret = ibv_modify_qp(end->qp, &attr, IBV_QP_AV);
+	expect(!ret, "an address vector in SQD: %s", strerror(ret));
+	expect(!ibv_query_qp(end->qp, &attr, IBV_QP_AV, &init) &&
+	       attr.ah_attr.grh.traffic_class == class, "query_qp");
+	expect(!modify(end, IBV_QPS_RTS), "RTS");
+}
+
+/* ibv_modify_qp(3): SQD lets IBV_QP_AV change, and the packets have the new traffic class. */
+static void address_changes_in_sqd(void)
+{
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	int i, fd, seen;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 4000);
+	for (i = 0; i < 2; i++) {
+		fd = all_packets();
+		receive(&b, 1, 0, 4000);
+		send = wr(1, IBV_WR_SEND, &one, 1);
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+		entry(b.receives, 1, IBV_WC_SUCCESS);
+		seen = have_class(fd, i ? 0x68 : 0);
+		expect(seen >= 5, "%d packets", seen);
+		close(fd);
+		if (!i) {
+			other_class(&a, 0x68);
+			other_class(&b, 0x68);
+		}
+	}
+}
+
 static const struct test tests[] = {
 	TEST(inline_is_for_what_sends_data), TEST(unaligned_atomic), TEST(qp_without_rights),
 	TEST(many_reads), TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later),
 	TEST(peer_is_gone), TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagrams_to_qp1),
 	TEST(datagram_without_bytes), TEST(datagram_beyond_mtu),
+	TEST(datagram_to_a_broadcast_address),
 	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(no_checksum_offload),
 	TEST(unsignalled), TEST(invalidate), TEST(to_itself), TEST(write_then_send),
 	TEST(inline_others), TEST(one_way), TEST(srq_immediate),
 	TEST(an_unknown_address_handle_is_refused), TEST(refused_with_srq), TEST(largest),
-	TEST(largest_of_all),
+	TEST(largest_of_all), TEST(two_threads_post_and_two_poll), TEST(address_changes_in_sqd),
 };
 
 int main(int argc, char **argv)
