@@ -70,8 +70,8 @@ static struct ibv_cq *ends_with_small_cq(enum ibv_qp_type type)
 	return init.recv_cq;
 }
 
-/* A CQ that is full: its error, and that of its QP. */
-static void overrun(struct ibv_cq *cq, enum ibv_qp_type type)
+/* One message more than the CQ has room for. */
+static void fill_up(struct ibv_cq *cq, enum ibv_qp_type type)
 {
 	struct ibv_sge one = sge(&a, 0, 64);
 	struct ibv_send_wr send = wr(1, IBV_WR_SEND, &one, 1);
@@ -85,6 +85,12 @@ static void overrun(struct ibv_cq *cq, enum ibv_qp_type type)
 	}
 	for (i = 0; i <= cq->cqe; i++)
 		must_post(&a, &send);
+}
+
+/* A CQ that is full: its error, and that of its QP. */
+static void overrun(struct ibv_cq *cq, enum ibv_qp_type type)
+{
+	fill_up(cq, type);
 	/* ibv_get_async_event(3): element.cq is the CQ of the event. */
 	expect(event(IBV_EVENT_CQ_ERR).element.cq == cq, "the event's CQ");
 	is_in(&b, IBV_QPS_ERR);
@@ -98,6 +104,34 @@ static void full_cq(void)
 static void full_cq_of_datagrams(void)
 {
 	overrun(ends_with_small_cq(IBV_QPT_UD), IBV_QPT_UD);
+}
+
+/*
+ * The CQ takes entries again when there is room, and is full once more: the QP goes to ERR, and the
+ * event, of which the program knows, does not come again.
+ */
+static void full_cq_again(void)
+{
+	struct ibv_cq *cq = ends_with_small_cq(IBV_QPT_RC);
+	struct pollfd fd = { .fd = device->async_fd, .events = POLLIN };
+	struct ibv_wc wc;
+
+	overrun(cq, IBV_QPT_RC);
+	expect(!modify(&a, IBV_QPS_RESET) && !modify(&b, IBV_QPS_RESET), "RESET");
+	while (ibv_poll_cq(cq, 1, &wc) == 1 || ibv_poll_cq(a.sends, 1, &wc) == 1)
+		;
+	connect_ends(7);
+	fill_up(cq, IBV_QPT_RC);
+	is_in(&b, IBV_QPS_ERR);
+	entry(cq, 0, IBV_WC_SUCCESS);
+	while (poll(&fd, 1, 300) == 1) {
+		struct ibv_async_event got;
+
+		expect(!ibv_get_async_event(device, &got), "get_async_event");
+		expect(got.event_type == IBV_EVENT_QP_FATAL && got.element.qp == b.qp, "event %s",
+		       ibv_event_type_str(got.event_type));
+		ibv_ack_async_event(&got);
+	}
 }
 
 /* A QP that is in SQE goes to ERR, too, and flushes its receives then. */
@@ -373,7 +407,8 @@ static void destroying_a_qp_waits_for_acks(void)
 static const struct test tests[] = {
 	TEST(one_event), TEST(flush_in_init), TEST(poll_many), TEST(access_event),
 	TEST(established_by_write), TEST(no_event_with_entry), TEST(full_cq),
-	TEST(full_cq_of_datagrams), TEST(full_cq_in_sqe), TEST(full_cq_of_sends),
+	TEST(full_cq_again), TEST(full_cq_of_datagrams), TEST(full_cq_in_sqe),
+	TEST(full_cq_of_sends),
 	TEST(flush_race), TEST(modify_race), TEST(destroying_a_cq_waits_for_acks),
 	TEST(destroying_a_qp_waits_for_acks),
 };
