@@ -649,6 +649,29 @@ static void cq_refused(void)
 	expect(cq && ibv_start_poll(cq, &unknown) == EINVAL, "an unknown attribute");
 }
 
+/* However many entries a QP has, none is there when it is destroyed. */
+static void many_entries_are_gone(void)
+{
+	struct ibv_qp_init_attr init = usual(IBV_QPT_RC);
+	struct ibv_wc wc;
+	int i;
+
+	make_end(&b, IBV_QPT_RC, 0);
+	init.cap.max_recv_wr = 2000;
+	init.recv_cq = ibv_create_cq(device, 4096, NULL, NULL, 0);
+	expect(init.recv_cq, "no CQ: %s", strerror(errno));
+	other_qp(&b, init);
+	to_init(&b);
+	for (i = 0; i < 2000; i++)
+		receive(&b, i, 0, 8);
+	expect(!modify(&b, IBV_QPS_ERR), "ERR");
+	entry(init.recv_cq, 0, IBV_WC_WR_FLUSH_ERR);
+	pause_ms(500);
+	expect(!ibv_destroy_qp(b.qp), "destroy_qp");
+	expect(!ibv_poll_cq(init.recv_cq, 1, &wc), "entry %llu of a QP that is not there",
+	       (unsigned long long)wc.wr_id);
+}
+
 /* ibv_destroy_qp(3): its entries leave the CQ, those of another QP stay in order. */
 static void entries_of_a_destroyed_qp_are_gone(void)
 {
@@ -681,6 +704,7 @@ static void entries_of_a_destroyed_qp_are_gone(void)
 	for (i = 0; i < 10; i += 3)
 		entry(a.receives, i, IBV_WC_WR_FLUSH_ERR);
 	expect(!ibv_poll_cq(a.receives, 1, &wc), "an entry of the QP that is destroyed");
+	many_entries_are_gone();
 }
 
 /* ibv_create_counters(3), ibv_attach_counters_point_flow(3): unknown attributes are refused. */
