@@ -409,8 +409,8 @@ static void datagram_without_bytes(void)
 }
 
 /*
- * InfiniBand C10-93.1.1: a datagram that is longer than the MTU of the port is not sent, which is no
- * error.
+ * InfiniBand C10-93.1.1: a datagram that is longer than the MTU of the port is not sent, which is
+ * no error.
  */
 static void datagram_beyond_mtu(void)
 {
