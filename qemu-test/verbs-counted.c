@@ -361,6 +361,44 @@ static void one_counter_counts_for_several_qps(void)
 	counts(cntr, 4, 0);
 }
 
+/* A READ is one request, although its target answers it in several pieces. */
+static void a_long_read_counts_once_at_its_target(void)
+{
+	const __u32 len = 500000;
+	__u32 reads = usual_cntr(), read_bytes = make((struct wanted) { .unit = &bytes });
+	__u32 served = usual_cntr(), served_bytes = make((struct wanted) { .unit = &bytes });
+	struct end c = { 0 }, d = { 0 };
+
+	ends(IBV_QPT_RC);
+	must_attach(&a, reads, OP_RDMA_READ);
+	must_attach(&b, served, OP_REMOTE_RDMA_READ);
+	connect_ends(7);
+	fill(&b, 0, len, 3);
+	send_one(IBV_WR_RDMA_READ, len, IBV_SEND_SIGNALED);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&a, 0, len, 3);
+	counts(reads, 1, 0);
+	counts(served, 1, 0);
+	send_one(IBV_WR_RDMA_READ, 64, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	counts(reads, 2, 0);
+	counts(served, 2, 0);
+
+	/* The same in bytes, which an operation of other QPs counts. */
+	c = a;
+	d = b;
+	ends(IBV_QPT_RC);
+	must_attach(&a, read_bytes, OP_RDMA_READ);
+	must_attach(&b, served_bytes, OP_REMOTE_RDMA_READ);
+	connect_ends(7);
+	send_one(IBV_WR_RDMA_READ, len, IBV_SEND_SIGNALED);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	counts(read_bytes, len, 0);
+	counts(served_bytes, len, 0);
+	expect(!ibv_destroy_qp(c.qp) && !ibv_destroy_qp(d.qp), "destroy_qp");
+	counts(reads, 2, 0);
+}
+
 static const struct test tests[] = {
 	TEST(work_requests_count_without_entries),
 	TEST(a_counter_extends_a_cq),
@@ -381,6 +419,7 @@ static const struct test tests[] = {
 	TEST(one_counter_counts_for_several_qps),
 	TEST(each_operation_counts_in_the_other_unit_too),
 	TEST(completions_wrap_at_the_largest_value),
+	TEST(a_long_read_counts_once_at_its_target),
 };
 
 int main(int argc, char **argv)

@@ -168,6 +168,61 @@ static void wr_inline(void)
 	expect(!b.memory[64 * i + 48], "a byte behind the list");
 }
 
+/* A WRITE of eight buffers of one byte by a QP that has this many SGEs. */
+static void eight_buffers(__u32 sges)
+{
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = {
+			.max_send_wr = WRS,
+			.max_recv_wr = WRS,
+			.max_send_sge = sges,
+			.max_recv_sge = 1,
+			.max_inline_data = 64,
+		},
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+	};
+	struct ibv_data_buf list[8];
+	struct ibv_qp_ex *qp;
+	__u8 buffer[16];
+	__u32 i;
+
+	make_end(&a, IBV_QPT_RC, 0);
+	make_end(&b, IBV_QPT_RC, 0);
+	expect(!ibv_destroy_qp(a.qp), "destroy_qp");
+	init.pd = a.pd;
+	init.send_cq = a.sends;
+	init.recv_cq = a.receives;
+	a.qp = ibv_create_qp_ex(device, &init);
+	expect(a.qp, "a QP with %u SGEs: %s", sges, strerror(errno));
+	connect_ends(7);
+	for (i = 0; i < 8; i++) {
+		buffer[2 * i] = pattern(sges, i);
+		list[i].addr = buffer + 2 * i;
+		list[i].length = 1;
+	}
+	qp = ibv_qp_to_qp_ex(a.qp);
+	ibv_wr_start(qp);
+	next(qp, 1, 0);
+	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
+	ibv_wr_set_inline_data_list(qp, 8, list);
+	complete(qp);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&b, 0, 8, sges);
+	expect(!b.memory[8], "a byte behind the list");
+}
+
+/*
+ * ibv_wr_post(3): the buffers of ibv_wr_set_inline_data_list() are no SGEs: max_inline_data bounds
+ * their bytes, and max_send_sge of ibv_create_qp(3) does not bound their number.
+ */
+static void wr_inline_needs_no_sges(void)
+{
+	eight_buffers(0);
+	eight_buffers(SGES);
+}
+
 /* ibv_wr_post(3): a batch that is more than one call takes is executed in order. */
 static void wr_many(void)
 {
@@ -846,7 +901,7 @@ static const struct test tests[] = {
 	TEST(counters_have_no_other_attributes),
 	TEST(arguments_of_counters_are_checked_by_name),
 	TEST(wr_threads), TEST(cq_extended_of_datagrams), TEST(post_unknown_operations),
-	TEST(objects_of_another_context_are_refused),
+	TEST(objects_of_another_context_are_refused), TEST(wr_inline_needs_no_sges),
 };
 
 int main(int argc, char **argv)

@@ -500,6 +500,67 @@ static int have_class(int fd, __u8 class)
 }
 
 /*
+ * The packets of RoCE v2 with this opcode that have come must have the bit of a solicited event in
+ * their BTH if they are @solicited, and must not have it otherwise. Returns their number.
+ */
+static int are_solicited(int fd, __u8 opcode, int solicited)
+{
+	__u8 packet[128];
+	int count = 0;
+	ssize_t len;
+
+	pause_ms(100);
+	while ((len = recv(fd, packet, sizeof(packet), MSG_DONTWAIT)) >= 0) {
+		/* UDP, port 4791; the BTH is behind both headers. */
+		if (len < 40 || packet[0] != 0x45 || packet[9] != 17 ||
+		    packet[22] != 0x12 || packet[23] != 0xb7 || packet[28] != opcode)
+			continue;
+		expect(!(packet[29] & 0x80) == !solicited, "opcode %#x: solicited event %d", opcode,
+		       !solicited);
+		count++;
+	}
+	return count;
+}
+
+/*
+ * ibv_post_send(3): IBV_SEND_SOLICITED is valid for SEND and RDMA WRITE with immediate data only.
+ * The packets of other operations do not have the bit (volume 1, 9.2.3).
+ */
+static void a_plain_write_is_not_solicited(void)
+{
+	static const struct {
+		enum ibv_wr_opcode opcode;
+		__u8 packet;
+		int solicited;
+	} rows[] = {
+		{ IBV_WR_RDMA_WRITE, 0x0a, 0 },
+		{ IBV_WR_RDMA_READ, 0x0c, 0 },
+		{ IBV_WR_SEND, 0x04, 1 },
+		{ IBV_WR_RDMA_WRITE_WITH_IMM, 0x0b, 1 },
+	};
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	unsigned int i;
+	int fd, seen;
+
+	pair(IBV_QPT_RC);
+	one = sge(&a, 0, 64);
+	receive(&b, 1, 4096, 64);
+	receive(&b, 2, 4096, 64);
+	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		fd = all_packets();
+		send = wr(1, rows[i].opcode, &one, 1);
+		send.send_flags |= IBV_SEND_SOLICITED;
+		remote(&send, &b, 0);
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+		seen = are_solicited(fd, rows[i].packet, rows[i].solicited);
+		expect(seen >= 1, "no packet of opcode %#x", rows[i].packet);
+		close(fd);
+	}
+}
+
+/*
  * ibv_modify_qp(3), ibv_create_ah(3): the traffic class of an address vector is that
  * of the packets. Over IPv4 it is the type of service, which is in the GRH, too.
  */
@@ -1012,6 +1073,7 @@ static const struct test tests[] = {
 	TEST(inline_others), TEST(one_way), TEST(srq_immediate),
 	TEST(an_unknown_address_handle_is_refused), TEST(refused_with_srq), TEST(largest),
 	TEST(largest_of_all), TEST(two_threads_post_and_two_poll), TEST(address_changes_in_sqd),
+	TEST(a_plain_write_is_not_solicited),
 };
 
 int main(int argc, char **argv)
