@@ -5,7 +5,8 @@
 
 use super::{
     super::service::PEER,
-    Gsi, //
+    Gsi,
+    Rates, //
 };
 use crate::{
     kunit::helpers::{
@@ -39,6 +40,11 @@ use crate::{
         Path,
         Stat, //
     }, //
+};
+use core::net::{
+    IpAddr,
+    Ipv4Addr,
+    Ipv6Addr, //
 };
 use kernel::{
     prelude::*,
@@ -232,6 +238,37 @@ mod tests {
         second.send(&message.write())?;
         ensure!(eventually(|| second.got.count() == 3));
         ensure!(eventually(|| dropped(&link) == 1));
+        Ok(())
+    }
+
+    #[test]
+    fn each_source_has_a_share_of_the_rate() -> Result {
+        const BURST: usize = 4096;
+        const INTERVAL: u64 = 250_000;
+        let mut rates = Rates::new();
+        let flood = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 7, 0, 0, 0, 1));
+        let admitted = (0..2 * BURST).filter(|_| rates.admit(flood, 1)).count();
+        ensure_eq!(admitted, BURST);
+        // Another host of the network is the same source.
+        let host = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 7, 0, 0, 0, 2));
+        ensure!(!rates.admit(host, 1));
+        ensure!(rates.admit(flood, 1 + INTERVAL) && !rates.admit(flood, 1 + INTERVAL));
+        // Few sources have the same share.
+        let hosts = (0..=255).map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
+        let others = hosts.filter(|source| rates.admit(*source, 1)).count();
+        ensure!((200..256).contains(&others));
+        Ok(())
+    }
+
+    #[test]
+    fn a_source_that_sends_too_many_is_not_heard() -> Result {
+        let link = TestLink::new()?;
+        let second = Second::new(&link)?;
+        // Far in the future, so that no time passes for the share.
+        while link.0.gsi().rates.lock().admit(ONE, u64::MAX / 2) {}
+        second.send(&other_class())?;
+        ensure!(eventually(|| dropped(&link) == 1));
+        ensure_eq!(second.got.count(), 0);
         Ok(())
     }
 

@@ -389,6 +389,47 @@ static void datagrams_to_qp1(void)
 	}
 }
 
+/*
+ * Requests of connection management (DREQ) to QP 1 of host b, from an address of which b does not
+ * know the hardware. The next connection by rdma_cm shows whether they keep b waiting.
+ */
+static void requests_to_qp1(void)
+{
+	struct ibv_ah_attr to = {
+		.is_global = 1,
+		.port_num = 1,
+		.grh = { .sgid_index = gid_index, .hop_limit = 64,
+			 .dgid.raw = { [10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = 2 } },
+	};
+	struct ibv_qp_attr attr = { .qkey = 0x80010000 };
+	struct ibv_sge one;
+	struct ibv_send_wr send;
+	struct ibv_ah *ah;
+	__u8 *mad;
+	int i;
+
+	pair(IBV_QPT_UD);
+	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "Q key: %s", strerror(errno));
+	ah = ibv_create_ah(a.pd, &to);
+	expect(ah, "create_ah: %s", strerror(errno));
+	mad = a.memory;
+	memset(mad, 0, 256);
+	/* Base version, class, class version, method; the attribute is at byte 16. */
+	memcpy(mad, (__u8[]) { 1, 7, 2, 3 }, 4);
+	mad[17] = 0x15;
+	one = sge(&a, 0, 256);
+	send = datagram(&one, ah);
+	send.wr.ud.remote_qpn = 1;
+	send.wr.ud.remote_qkey = 0x80010000;
+	for (i = 0; i < 100; i++) {
+		/* The transaction, and the connection of the sender. */
+		mad[15] = i;
+		mad[27] = i + 1;
+		must_post(&a, &send);
+		entry(a.sends, 1, IBV_WC_SUCCESS);
+	}
+}
+
 /* A datagram without payload, and a solicited one. */
 static void datagram_without_bytes(void)
 {
@@ -1066,7 +1107,7 @@ static const struct test tests[] = {
 	TEST(inline_is_for_what_sends_data), TEST(unaligned_atomic), TEST(qp_without_rights),
 	TEST(many_reads), TEST(no_reads), TEST(large), TEST(most_sges), TEST(ready_later),
 	TEST(peer_is_gone), TEST(two_users), TEST(answer), TEST(own_qkey), TEST(datagrams_to_qp1),
-	TEST(datagram_without_bytes), TEST(datagram_beyond_mtu),
+	TEST(requests_to_qp1), TEST(datagram_without_bytes), TEST(datagram_beyond_mtu),
 	TEST(datagram_to_a_broadcast_address),
 	TEST(packets_have_the_traffic_class), TEST(datagrams_in_sqe), TEST(no_checksum_offload),
 	TEST(unsignalled), TEST(invalidate), TEST(to_itself), TEST(write_then_send),

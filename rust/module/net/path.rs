@@ -201,6 +201,12 @@ impl Path {
         !self.has_own.still(|| self.link.has_ip(self.addrs.from))
     }
 
+    /// Whether packets can leave now, without waiting for the hardware address of the next hop. See
+    /// [`Route::is_resolved`]. Process context; does not sleep.
+    pub(super) fn is_resolved(&self) -> bool {
+        self.route.is_resolved()
+    }
+
     /// The largest path MTU that the route and the interface carry now. Fails as
     /// [`check`](Self::check); `EMSGSIZE` if they carry none. Process context; does not sleep.
     pub(crate) fn mtu(&self) -> Result<PathMtu> {

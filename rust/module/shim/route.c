@@ -31,6 +31,7 @@
 #include <net/ip_fib.h>
 #include <net/ipv6.h>
 #include <net/l3mdev.h>
+#include <net/neighbour.h>
 #include <net/route.h>
 #include <net/sock.h>
 #include <net/udp.h>
@@ -302,6 +303,40 @@ bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route)
 	valid = dst && dst_check(dst, READ_ONCE(route->cookie));
 	rcu_read_unlock();
 	return valid;
+}
+
+/**
+ * kfabric_shim_route_is_resolved - whether the hardware address of the next hop
+ * is known
+ * @route: the route, looked up again if the cached one is not valid
+ *
+ * Begins to resolve the address if it is not. Context: process.
+ *
+ * Return: true also if packets stay on this host; false without a route.
+ */
+bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route)
+{
+	struct neighbour *neigh;
+	struct dst_entry *dst;
+	bool resolved = false;
+
+	rcu_read_lock();
+	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
+	if (IS_ERR(dst))
+		goto out;
+	resolved = kfabric_shim_route_is_local(route, dst);
+	if (resolved)
+		goto out;
+	neigh = dst_neigh_lookup(dst, route->to);
+	if (IS_ERR_OR_NULL(neigh))
+		goto out;
+	resolved = READ_ONCE(neigh->nud_state) & NUD_VALID;
+	if (!resolved)
+		neigh_event_send(neigh, NULL);
+	neigh_release(neigh);
+out:
+	rcu_read_unlock();
+	return resolved;
 }
 
 /**

@@ -88,6 +88,7 @@ void kfabric_shim_route_init(struct kfabric_shim_route *route,
 			     struct kfabric_shim_udp *udp);
 void kfabric_shim_route_exit(struct kfabric_shim_route *route);
 bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route);
+bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route);
 int kfabric_shim_route_find(struct kfabric_shim_route *route, bool again,
 			    u32 *mtu);
 int kfabric_shim_route_send(struct kfabric_shim_route *route,

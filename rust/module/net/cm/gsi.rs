@@ -16,6 +16,14 @@
 //!
 //! A dropped datagram is counted (`drop_cm`).
 //!
+//! # Shares
+//!
+//! The second consumer has no limit: `ib_mad` and `ib_cm` allocate memory for each datagram, and
+//! `ib_cm` answers them one after another. For an answer it waits up to a second until the hardware
+//! address of the sender is known. So a datagram is dropped if that address is not known; its
+//! resolution begins, and connection management repeats its messages. Sources have shares of the
+//! rate, too ([`Rates`]).
+//!
 //! # Locks and contexts
 //!
 //! The work item of QP 1 calls the consumer without a lock. It serves the connections of all users
@@ -37,11 +45,19 @@ use super::{
             Consumer,
             Datagram,
             Destination, //
-        }, //
+        },
+        stats::Stat, //
     },
     service::Cm, //
 };
-use crate::mem::Source;
+use crate::{
+    mem::Source,
+    shim::{
+        random::random_u64,
+        sched::now_ns, //
+    }, //
+};
+use core::net::IpAddr;
 use kernel::{
     new_spinlock,
     prelude::*,
@@ -50,6 +66,44 @@ use kernel::{
         SpinLock, //
     }, //
 };
+use kfi_core::token_bucket::TokenBucket;
+
+/// The rate of a share: one datagram each 250 us, after a burst of 4,096.
+type Rate = TokenBucket<250_000, 4096>;
+
+/// The shares of sources in the rate at which the second consumer gets datagrams.
+///
+/// Sources with the same hash have a share together. The hash of an IPv6 address is that of its
+/// network, whose hosts are one source.
+struct Rates {
+    /// Nobody else can know which sources have the same hash.
+    seed: u64,
+    shares: [Rate; 1 << Self::BITS],
+}
+
+impl Rates {
+    const BITS: u32 = 4;
+
+    fn new() -> Self {
+        Self {
+            seed: random_u64(),
+            shares: [Rate::new(); 1 << Self::BITS],
+        }
+    }
+
+    /// Whether a datagram from `source` may pass at time `now` in ns.
+    fn admit(&mut self, source: IpAddr, now: u64) -> bool {
+        let bits = match source {
+            IpAddr::V4(ip) => ip.to_bits().into(),
+            // CAST: The upper half.
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        };
+        // The upper bits of the product depend on all bits of both factors.
+        let share = (bits ^ self.seed).wrapping_mul(self.seed | 1) >> (u64::BITS - Self::BITS);
+        let share = self.shares.get_mut(share as usize);
+        share.is_some_and(|share| share.take(now))
+    }
+}
 
 /// The second consumer of QP 1 of a link, if there is one.
 #[pin_data]
@@ -57,6 +111,9 @@ pub(in crate::net) struct GsiSlot {
     /// A leaf, except for the reference count of `Consumer`; process context only.
     #[pin]
     consumer: SpinLock<Option<Arc<dyn Consumer>>>,
+    /// A leaf; process context only.
+    #[pin]
+    rates: SpinLock<Rates>,
 }
 
 impl GsiSlot {
@@ -64,6 +121,7 @@ impl GsiSlot {
     pub(in crate::net) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             consumer <- new_spinlock!(None, "GsiSlot::consumer"),
+            rates <- new_spinlock!(Rates::new(), "GsiSlot::rates"),
         })
     }
 
@@ -139,9 +197,10 @@ impl Drop for Gsi {
     }
 }
 
-/// Passes `datagram` to the second consumer of the link that has its destination address. `None` if
-/// there is none, or it does not use the datagram. `concerns` returns whether the datagram is one
-/// for connection management after all; it is called only if there is a second consumer.
+/// Passes `datagram` to the second consumer of the link that has its destination address, or drops
+/// it because its sender has sent too many, or cannot be answered now. `None` if there is no second
+/// consumer, or it does not use the datagram. `concerns` returns whether the datagram is one for
+/// connection management after all; it is called only if there is a second consumer. Sleeps.
 pub(super) fn pass_on(
     cm: &Cm,
     datagram: &Datagram<'_>,
@@ -150,5 +209,14 @@ pub(super) fn pass_on(
     let addrs = datagram.addrs()?;
     let link = cm.socket().link_at(addrs.to, addrs.vrf)?;
     let consumer = link.gsi().consumer()?;
-    (!concerns() && consumer.datagram(datagram).is_ok()).then_some(())
+    if concerns() {
+        return None;
+    }
+    let is_resolved =
+        || Path::new(&link, addrs.to, addrs.from).is_ok_and(|path| path.is_resolved());
+    if !link.gsi().rates.lock().admit(addrs.from, now_ns()) || !is_resolved() {
+        cm.count(Stat::DropCm);
+        return Some(());
+    }
+    consumer.datagram(datagram).is_ok().then_some(())
 }
