@@ -3,17 +3,20 @@
  * verbs-held: a program with every kind of object of verbs, in use, until it is killed or
  * a request fails.
  *
- *	verbs-held DEVICE GID_INDEX [leave]
+ *	verbs-held DEVICE GID_INDEX [leave|hang]
  *
  * It prints "held" when it has them, and then writes from one QP to the other, with a
  * mapped CQ that is armed all the time. After SIGUSR1 it prints "works" when a hundred more
  * requests have succeeded and been counted. With "leave" it opens the device, and makes the
- * objects in the first network namespace. The module is loaded with ipath=1.
+ * objects in the first network namespace. With "hang" it prints "held" and makes a call that
+ * does not end, because it waits for memory that nobody provides. The module is loaded with ipath=1.
  */
 
 #define _GNU_SOURCE
+#include <linux/userfaultfd.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include "verbs-raw.h"
 
@@ -151,19 +154,40 @@ static void leave(void)
 	close(fd);
 }
 
+/* Registers memory whose page the program itself would have to provide. */
+static void hang(void)
+{
+	struct uffdio_api api = { .api = UFFD_API };
+	struct uffdio_register range = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct ibv_pd *pd = ibv_alloc_pd(device);
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC);
+	void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	range.range.start = (__u64)(unsigned long)page;
+	range.range.len = PAGE;
+	expect(pd && page != MAP_FAILED && fd >= 0 && !ioctl(fd, UFFDIO_API, &api) &&
+	       !ioctl(fd, UFFDIO_REGISTER, &range), "userfaultfd: %s", strerror(errno));
+	puts("held");
+	fflush(stdout);
+	ibv_reg_mr(pd, page, PAGE, IBV_ACCESS_LOCAL_WRITE);
+	errx(1, "the call has ended: %s", strerror(errno));
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = ask, .sa_flags = SA_RESTART };
 	char path[64];
 	int fd;
 
-	if (argc != 3 && (argc != 4 || strcmp(argv[3], "leave")))
-		errx(2, "usage: %s DEVICE GID_INDEX [leave]", argv[0]);
+	if (argc != 3 && (argc != 4 || (strcmp(argv[3], "leave") && strcmp(argv[3], "hang"))))
+		errx(2, "usage: %s DEVICE GID_INDEX [leave|hang]", argv[0]);
 	gid_index = atoi(argv[2]);
 	expect(!sigaction(SIGUSR1, &action, NULL), "sigaction");
 	open_device(argv[1]);
 	device_path(path, sizeof(path));
 	must(open_again(path, &fd), 0, "a second context");
+	if (argc == 4 && !strcmp(argv[3], "hang"))
+		hang();
 	if (argc == 4)
 		leave();
 	connected();

@@ -123,6 +123,22 @@ stands_still() {
 	kill -9 $(held_on kf1 ibv_rc_pingpong) $(held_on kf1) 2>/dev/null
 	wait "$program"
 	check "a peer stands still: nothing is left" nothing_left
+	check "a call stands still: a program waits in it" hangs
+	check "a call stands still: the interface is removed in time" in_time on a ip link delete vc
+	check "a call stands still: the device goes with the program" hang_ends
+}
+
+# hangs: a program on a device of an interface of its own makes a call that does not end.
+hangs() {
+	on a ip link add vc type dummy && on a ip address add 198.51.100.1/24 dev vc && on a ip link set vc up &&
+		on a rdma link add kfc type kfabric netdev vc && held a kfc 198.51.100.1 "$work/held" hang
+}
+
+# hang_ends: the program is killed, and its device goes.
+hang_ends() {
+	kill -9 $(held_on kfc)
+	wait "$program"
+	soon fails test -e /sys/class/infiniband/kfc
 }
 
 # of_cgroup: the objects of a program, of each kind, are charged to its memory cgroup.
