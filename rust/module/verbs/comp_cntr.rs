@@ -9,7 +9,7 @@
 //!   its entry is added to the CQ, if it has one;
 //! - a receive when it ends, with the `byte_len` of its entry, before that is added; none for a
 //!   WRITE with immediate data;
-//! - a WRITE or READ of the peer when it has been executed.
+//! - a WRITE or READ of the peer when it has been executed, a long READ with its last request.
 //!
 //! A work request that a change to RESET, or the end of the QP, removes has no result and is not
 //! counted. A QP without counters has no set.
@@ -20,6 +20,10 @@
 use kernel::{
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         SetOnce, //
     },
@@ -167,6 +171,8 @@ impl Drop for Counter {
 pub(super) struct AttachedCntrs {
     /// One for each operation, in the order of their bits.
     cntrs: [SetOnce<UseRef<CompCntr>>; OPS],
+    /// The bytes of the peer's RDMA READ that is being executed in several requests.
+    read_bytes: Atomic<u64>,
     _memory: Allowance,
 }
 
@@ -175,6 +181,7 @@ impl AttachedCntrs {
     pub(super) fn new(budget: &Budget) -> Result<KBox<Self>> {
         let attached = Self {
             cntrs: [const { SetOnce::new() }; OPS],
+            read_bytes: Atomic::new(0),
             _memory: budget.take_for::<Self>(0)?,
         };
         Ok(KBox::new(attached, GFP_KERNEL_ACCOUNT)?)
@@ -214,6 +221,16 @@ impl AttachedCntrs {
         let bit = op.bits().trailing_zeros() as usize;
         if let Some(cntr) = self.cntrs.get(bit).and_then(SetOnce::as_ref) {
             cntr.count(success, len);
+        }
+    }
+
+    /// Counts an RDMA READ of the peer. Runs of one QP call it one after another.
+    #[cold]
+    fn count_remote_read(&self, len: u64, more: bool) {
+        let len = self.read_bytes.load(Relaxed).saturating_add(len);
+        self.read_bytes.store(if more { len } else { 0 }, Relaxed);
+        if !more {
+            self.count(CompCntrOps::REMOTE_RDMA_READ, true, len);
         }
     }
 
@@ -272,6 +289,24 @@ impl Qp {
     pub(super) fn count(&self, op: CompCntrOps, status: Status, len: u32) {
         if let Some(attached) = self.cntrs.as_ref() {
             attached.count(op, status == Status::Success, len.into());
+        }
+    }
+
+    /// Counts an RDMA READ of the peer, of which `len` bytes were read. `more`: further requests of
+    /// the same READ follow, and it is counted with the last one. The context is that of
+    /// [`count`](Self::count).
+    #[inline]
+    pub(super) fn count_remote_read(&self, len: u32, more: bool) {
+        if let Some(attached) = self.cntrs.as_ref() {
+            attached.count_remote_read(len.into(), more);
+        }
+    }
+
+    /// Forgets the bytes of an RDMA READ of the peer that has not ended: the connection has. No run
+    /// of the QP counts meanwhile.
+    pub(super) fn forget_remote_read(&self) {
+        if let Some(attached) = self.cntrs.as_ref() {
+            attached.read_bytes.store(0, Relaxed);
         }
     }
 

@@ -12,7 +12,8 @@
 //! fewer entries. A push decides under the lock whether there is a call, and [`Cq::notify`] makes
 //! it. So a QP pushes under its own locks and calls the handler when it has released them, once for
 //! several entries. One task at a time calls the handlers of a CQ. Another one leaves its call to
-//! that task, which looks again before it stops.
+//! that task, which looks again before it stops. After some calls it leaves the rest to a worker:
+//! the owner may arm the CQ again as fast as the handler runs, for ever.
 //!
 //! # Overrun
 //!
@@ -42,7 +43,11 @@ use kernel::{
         Mutex,
         SpinLockIrq, //
     },
-    types::ForeignOwnable, //
+    types::ForeignOwnable,
+    workqueue::{
+        new_work,
+        Work, //
+    }, //
 };
 
 use super::{
@@ -81,7 +86,12 @@ use crate::{
     shim::{
         memory::kmalloc_array_size,
         reclaim::OwnerKind,
-        sched::cond_resched, //
+        sched::cond_resched,
+        work::{
+            cancel,
+            impl_work,
+            packet_queue, //
+        }, //
     }, //
 };
 
@@ -94,6 +104,9 @@ pub(super) use super::cq_ring::{
 
 /// The most entries of a CQ.
 pub(super) const MAX_CQE: u32 = raw::KFABRIC_VERBS_MAX_CQE;
+
+/// Rounds of calls of its handlers that one task makes for a CQ.
+const ROUNDS: u32 = 4;
 
 /// Entries among which those of a program's QP are looked for.
 const FORGET: u64 = 1024;
@@ -110,6 +123,13 @@ pub(super) struct Cq {
     /// Held by the one task that changes the places of entries.
     #[pin]
     resizing: Mutex<Backing>,
+    /// Calls the handlers for a task that has made enough calls.
+    #[pin]
+    again: Work<Self>,
+}
+
+impl_work! {
+    impl Work for Cq { self.again, run: Cq::notify_again }
 }
 
 /// How the owner of a CQ gets its entries.
@@ -209,6 +229,7 @@ impl Cq {
                 access,
                 ring <- new_spinlock_irq!(Ring::new(buffer.entries)),
                 resizing <- new_mutex!(buffer.backing),
+                again <- new_work!("Cq::again"),
             }),
             GFP_KERNEL_ACCOUNT,
         )
@@ -229,14 +250,14 @@ impl Cq {
         backing.map(&ring.entries)
     }
 
-    /// Calls the handlers for which entries have asked since the last call. Any context; no spin
-    /// lock held.
-    pub(super) fn notify(&self) {
+    /// Calls the handlers for which entries have asked since the last call, or has a worker call
+    /// them. Any context; no spin lock held.
+    pub(super) fn notify(self: &Arc<Self>) {
         let mut ring = self.ring.lock();
         if ring.notifying {
             return;
         }
-        loop {
+        for _ in 0..ROUNDS {
             let due = take(&mut ring.due);
             ring.notifying = due.comp || due.error;
             if !ring.notifying {
@@ -251,6 +272,15 @@ impl Cq {
             }
             ring = self.ring.lock();
         }
+        drop(ring);
+        // It is not queued: only the task that notifies queues it.
+        let _ = packet_queue(self.budget.principal().kind()).enqueue(self.clone());
+    }
+
+    /// Goes on with the calls of a task that has made enough of them.
+    fn notify_again(self: &Arc<Self>) {
+        self.ring.lock().notifying = false;
+        self.notify();
     }
 
     /// Takes the oldest entries, at most `count`, and passes them to `each`, which is called under
@@ -493,7 +523,7 @@ unsafe extern "C" fn kfabric_verbs_cq_arm(cq: *mut kfabric_verbs_cq, flags: u32)
     (has_entries && flags & raw::KFABRIC_VERBS_ARM_REPORT_MISSED != 0).into()
 }
 
-/// Ends a CQ. No QP has it. Sleeps.
+/// Ends a CQ, whose handlers are not called any more. No QP has it. Sleeps.
 ///
 /// # Safety
 ///
@@ -501,5 +531,6 @@ unsafe extern "C" fn kfabric_verbs_cq_arm(cq: *mut kfabric_verbs_cq, flags: u32)
 #[no_mangle]
 unsafe extern "C" fn kfabric_verbs_cq_destroy(cq: *mut kfabric_verbs_cq) {
     // SAFETY: By the requirement above.
-    drop(unsafe { Arc::<Cq>::from_foreign(cq.cast()) });
+    let cq = unsafe { Arc::<Cq>::from_foreign(cq.cast()) };
+    cancel(&cq);
 }

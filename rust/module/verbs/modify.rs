@@ -235,7 +235,7 @@ impl Qp {
         // The run of the earlier generation has ended, and the next one finds nothing.
         *self.incoming.lock() = None;
         self.recv.clear();
-        self.forget_errors();
+        self.forget_generation();
         Ok(())
     }
 

@@ -315,12 +315,12 @@ impl Qp {
     }
 
     /// Where its work requests complete. Any context.
-    pub(super) fn send_cq(&self) -> &Cq {
+    pub(super) fn send_cq(&self) -> &Arc<Cq> {
         &self.parents.send_cq
     }
 
     /// Where its receives complete. Any context.
-    pub(super) fn recv_cq(&self) -> &Cq {
+    pub(super) fn recv_cq(&self) -> &Arc<Cq> {
         &self.parents.recv_cq
     }
 
@@ -450,13 +450,14 @@ impl Qp {
         }
     }
 
-    /// Forgets events and errors, because a new generation begins in RESET. Process context; no
-    /// run.
-    pub(super) fn forget_errors(&self) {
+    /// Forgets events, errors and an RDMA READ that has not ended, because a new generation begins
+    /// in RESET. Process context; no run.
+    pub(super) fn forget_generation(&self) {
         self.reported.store(false, Relaxed);
         self.events.store(0, Relaxed);
         self.awaits_first.store(false, Relaxed);
         self.last_wqe.store(false, Relaxed);
+        self.forget_remote_read();
     }
 
     /// The transport has entered ERR by itself. Process context, no lock held.

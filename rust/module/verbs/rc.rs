@@ -210,8 +210,8 @@ impl Consumer for Qp {
         Ok(())
     }
 
-    fn end_read(&self, reth: &Reth, _more: bool) {
-        self.count(CompCntrOps::REMOTE_RDMA_READ, Status::Success, reth.len);
+    fn end_read(&self, reth: &Reth, more: bool) {
+        self.count_remote_read(reth.len, more);
     }
 
     fn atomic(&self, atomic: Atomic, eth: &AtomicEth) -> RequestResult<u64> {
