@@ -21,6 +21,7 @@
 use kernel::prelude::*;
 
 use kfi_roce::{
+    mtu::PathMtu,
     rc::{
         Op,
         Status, //
@@ -66,6 +67,9 @@ const BUDGET: u32 = 256;
 /// Work requests that are reaped at a time.
 const BATCH: usize = 4;
 
+/// The bytes of the largest path MTU. A longer datagram is lost on every path.
+const LONGEST_DATAGRAM: u32 = PathMtu::Mtu4096.bytes();
+
 /// The task that issues.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
@@ -91,7 +95,7 @@ enum Issued {
 
 impl Qp {
     /// Issues the work requests that wait, and adds the entries of those that are done to the CQ.
-    /// Sleeps. The caller holds no lock.
+    /// Sleeps. The caller holds no lock but that for changes of the state (`modifying`).
     pub(super) fn progress(&self, by: By) {
         loop {
             if self.issue() {
@@ -197,8 +201,9 @@ impl Qp {
                 let request = Request {
                     op,
                     fence: request.fence,
-                    // For a READ the flag says that more READs follow.
-                    solicited: request.solicited && !op.is_rd_atomic(),
+                    // The flag has a meaning for these alone; in a READ it says that more READs
+                    // follow.
+                    solicited: request.solicited && op.takes_receive(),
                 };
                 match qp.queue(&request, &[], &mut memory, place.context()) {
                     Ok(()) => Issued::Queued,
@@ -208,9 +213,13 @@ impl Qp {
                     Err(_) => Issued::Failed(Status::LocalOperation),
                 }
             }
-            // The QP of `net` of a UD transport returns `EAGAIN` in SQD. A GSI QP has no such QP.
-            (SendOp::Ud { .. }, Some(Transport::Gsi(_))) if self.send.state() == State::Sqd => {
-                Issued::Waits
+            // A GSI QP has no QP of `net`, which returns `EAGAIN` in SQD.
+            (SendOp::Ud { .. }, Some(_)) if self.send.state() == State::Sqd => Issued::Waits,
+            // Its memory, which may be thousands of pieces, is not looked at.
+            (SendOp::Ud { .. }, Some(Transport::Ud(_) | Transport::Gsi(_)))
+                if request.len > LONGEST_DATAGRAM =>
+            {
+                Issued::Done(Status::Success)
             }
             (
                 SendOp::Ud {

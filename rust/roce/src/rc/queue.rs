@@ -71,6 +71,12 @@ impl Op {
         )
     }
 
+    /// Returns whether it takes a receive of the peer: a SEND, or an RDMA WRITE with immediate data.
+    #[inline]
+    pub const fn takes_receive(&self) -> bool {
+        matches!(self, Self::Send(_) | Self::Write { imm: Some(_), .. })
+    }
+
     /// Returns whether it is an atomic.
     #[inline]
     pub const fn is_atomic(&self) -> bool {

@@ -350,14 +350,9 @@ fn work(rng: &mut Rng, mtu: PathMtu) -> Vec<(u64, WorkRequest)> {
     work
 }
 
-/// Returns whether a work request consumes a receive.
-pub fn takes_receive(request: &WorkRequest) -> bool {
-    matches!(request.op, Op::Send(_) | Op::Write { imm: Some(_), .. })
-}
-
 /// Returns the times at which receives are posted for the peer's work. Eventually there are enough.
 fn receives(rng: &mut Rng, work: &[(u64, WorkRequest)]) -> Vec<(u64, u32)> {
-    let takes = |(_, request): &&(u64, WorkRequest)| takes_receive(request);
+    let takes = |(_, request): &&(u64, WorkRequest)| request.op.takes_receive();
     let mut left = work.iter().filter(takes).count() as u32;
     let mut receives = Vec::new();
     let mut time = 0;

@@ -17,7 +17,6 @@ use super::{
     net::Network,
     oracle::Oracle,
     plan::{
-        takes_receive,
         Kind,
         Plan, //
     },
@@ -476,7 +475,7 @@ impl Sim {
                     let short = self.plan.ends[0]
                         .work
                         .iter()
-                        .filter(|(_, request)| takes_receive(request))
+                        .filter(|(_, request)| request.op.takes_receive())
                         .count();
                     assert!(short > 0 && !failures.is_empty());
                     assert!(
