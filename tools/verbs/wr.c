@@ -202,8 +202,9 @@ static void kf_wr_set_ud_addr(struct ibv_qp_ex *qp, struct ibv_ah *ah,
 	wr->wr.ud.remote_qkey = remote_qkey;
 }
 
-static void kf_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge,
-			       const struct ibv_sge *sg_list)
+/* Sets the SGEs of the last work request, of which there are at most @most. */
+static void kf_set_sges(struct ibv_qp_ex *qp, size_t num_sge,
+			const struct ibv_sge *sg_list, size_t most)
 {
 	struct kf_wrs *wrs = &to_kf_qp_ex(qp)->wrs;
 	struct ib_uverbs_send_wr *wr = kf_last(wrs);
@@ -211,7 +212,7 @@ static void kf_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge,
 	if (!wr)
 		return;
 	/* The data of a work request is set once. */
-	if (wr->num_sge || num_sge > to_kf_qp_ex(qp)->cap.max_send_sge) {
+	if (wr->num_sge || num_sge > most) {
 		kf_fail(wrs, EINVAL);
 		return;
 	}
@@ -222,6 +223,12 @@ static void kf_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge,
 	memcpy(&wrs->sges[wrs->num_sges], sg_list, num_sge * sizeof(*sg_list));
 	wrs->num_sges += num_sge;
 	wr->num_sge = num_sge;
+}
+
+static void kf_wr_set_sge_list(struct ibv_qp_ex *qp, size_t num_sge,
+			       const struct ibv_sge *sg_list)
+{
+	kf_set_sges(qp, num_sge, sg_list, to_kf_qp_ex(qp)->cap.max_send_sge);
 }
 
 static void kf_wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr,
@@ -238,7 +245,8 @@ static void kf_wr_set_sge(struct ibv_qp_ex *qp, uint32_t lkey, uint64_t addr,
 
 /*
  * Inline data is copied, because the program may change its buffers before the
- * call. The copy may move until then, so the SGE has an offset.
+ * call. The copy may move until then, so the SGE has an offset. It is one SGE,
+ * also for a QP that has none for other data.
  */
 static void kf_wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t num_buf,
 				       const struct ibv_data_buf *buf_list)
@@ -268,7 +276,7 @@ static void kf_wr_set_inline_data_list(struct ibv_qp_ex *qp, size_t num_buf,
 		wrs->num_data += buf_list[i].length;
 	}
 	wr->send_flags |= IBV_SEND_INLINE;
-	kf_wr_set_sge_list(qp, 1, &sge);
+	kf_set_sges(qp, 1, &sge, 1);
 }
 
 static void kf_wr_set_inline_data(struct ibv_qp_ex *qp, void *addr,

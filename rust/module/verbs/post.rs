@@ -184,14 +184,16 @@ impl Qp {
     ///
     /// `send` is valid by the interface.
     unsafe fn post_send(&self, send: &kfabric_verbs_send) -> Result {
-        if send.flags & !FLAGS != 0 || send.num_sge > self.send.max_sge() {
+        let is_inline = send.flags & raw::KFABRIC_VERBS_SEND_INLINE != 0;
+        // Inline data uses no SGE of the queue, so it may have one in any case.
+        let max_sge = self.send.max_sge().max(is_inline.into());
+        if send.flags & !FLAGS != 0 || send.num_sge > max_sge {
             return Err(EINVAL);
         }
         // SAFETY: By the requirement above. The caller does not change them during the call.
         let (sges, op) = unsafe { (sges_of(send.sges, send.num_sge), self.op(send)?) };
         let add = |sum: u64, sge: &Sge| sum.saturating_add(sge.length.into());
         let len = u32::try_from(sges.iter().fold(0, add)).map_err(|_| EINVAL)?;
-        let is_inline = send.flags & raw::KFABRIC_VERBS_SEND_INLINE != 0;
         let has_access = match op {
             SendOp::Rc(op) => {
                 let one = sges.len() == 1 && len == ATOMIC_LEN;
