@@ -358,7 +358,7 @@ part_verbs() {
 	fi
 	[ "$flavour" != sanitize ] || times=200
 	for name in verbs-memory verbs-queues verbs-qps verbs-calls verbs-events verbs-regions \
-		verbs-transfers verbs-rings verbs-counters verbs-counted verbs-flows verbs-held; do
+		verbs-transfers verbs-states verbs-packets verbs-rings verbs-counters verbs-counted verbs-flows verbs-held; do
 		need program verbs_program "$name"
 		programs+=(--put "$program")
 	done

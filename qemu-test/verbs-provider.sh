@@ -80,22 +80,25 @@ by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant
 # have. What the provider only passes on has been tested before.
 by_provider=(
 	# verbs-calls.c
-	query_init bad_create xrc attributes bad_middle states regions cq_sizes bad_ah srq_sizes
-	no_such_operation ah_of_another_pd datagram_states left_out extended_attributes gid_entries
+	query_init bad_create xrc attributes bad_middle regions cq_sizes bad_ah srq_sizes
+	no_such_operation ah_of_another_pd left_out extended_attributes gid_entries
 	# verbs-events.c
 	one_event poll_many destroying_a_cq_waits_for_acks destroying_a_qp_waits_for_acks
 	# verbs-qps.c
-	order all_signaled gather inline_data immediate no_bytes atomics fence too_long reset bad_posts
-	query shared_receives solicited destroyed datagrams sends_are_not_solicited
+	order all_signaled gather inline_data immediate no_bytes atomics fence too_long reset
+	bad_posts query shared_receives solicited destroyed datagrams sends_are_not_solicited
 	datagrams_of_a_shared_queue
 	# verbs-regions.c
 	region_in_a_dma_buf part_of_a_dma_buf rights_of_a_dma_buf addresses_of_a_region
 	# verbs-transfers.c
-	inline_is_for_what_sends_data inline_others most_sges two_users answer own_qkey
-	datagram_without_bytes no_checksum_offload unsignalled to_itself srq_immediate
-	an_unknown_address_handle_is_refused two_threads_post_and_two_poll
+	inline_is_for_what_sends_data inline_others most_sges two_users answer no_checksum_offload
+	unsignalled to_itself srq_immediate two_threads_post_and_two_poll
+	# verbs-states.c
+	states datagram_states
+	# verbs-packets.c
+	own_qkey datagram_without_bytes an_unknown_address_handle_is_refused
 )
-chosen_from='verbs-calls verbs-events verbs-qps verbs-regions verbs-transfers'
+chosen_from='verbs-calls verbs-events verbs-qps verbs-regions verbs-transfers verbs-states verbs-packets'
 
 # chosen PROGRAM...: the tests of these programs that are run with the provider.
 chosen() {
