@@ -124,7 +124,7 @@ stands_still() {
 	wait "$program"
 	check "a peer stands still: nothing is left" nothing_left
 	check "a call stands still: a program waits in it" hangs
-	check "a call stands still: the interface is removed in time" in_time on a ip link delete vc
+	check "a call stands still: the interface is removed in time" in_time removes_interface
 	check "a call stands still: the device goes with the program" hang_ends
 }
 
@@ -134,10 +134,19 @@ hangs() {
 		on a rdma link add kfc type kfabric netdev vc && held a kfc 198.51.100.1 "$work/held" hang
 }
 
+# removes_interface: the interface of that device is removed. If it waits for the program, it ends
+# with the program.
+removes_interface() {
+	on a ip link delete vc &
+	remover=$!
+	soon fails kill -0 "$remover" 2>/dev/null
+}
+
 # hang_ends: the program is killed, and its device goes.
 hang_ends() {
+	# shellcheck disable=SC2046 # one argument for each
 	kill -9 $(held_on kfc)
-	wait "$program"
+	wait "$program" "$remover"
 	soon fails test -e /sys/class/infiniband/kfc
 }
 
