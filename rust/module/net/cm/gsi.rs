@@ -140,6 +140,11 @@ impl GsiSlot {
         drop(consumer);
     }
 
+    /// Whether a datagram from `source` may pass now. Does not sleep.
+    fn admits(&self, source: IpAddr) -> bool {
+        self.rates.lock().admit(source, now_ns())
+    }
+
     /// The consumer, if there is one. Does not sleep.
     pub(super) fn consumer(&self) -> Option<Arc<dyn Consumer>> {
         self.consumer.lock().clone()
@@ -214,7 +219,7 @@ pub(super) fn pass_on(
     }
     let is_resolved =
         || Path::new(&link, addrs.to, addrs.from).is_ok_and(|path| path.is_resolved());
-    if !link.gsi().rates.lock().admit(addrs.from, now_ns()) || !is_resolved() {
+    if !(link.gsi().admits(addrs.from) && is_resolved()) {
         cm.count(Stat::DropCm);
         return Some(());
     }
