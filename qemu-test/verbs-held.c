@@ -9,7 +9,8 @@
  * mapped CQ that is armed all the time. After SIGUSR1 it prints "works" when a hundred more
  * requests have succeeded and been counted. With "leave" it opens the device, and makes the
  * objects in the first network namespace. With "hang" it prints "held" and makes a call that
- * does not end, because it waits for memory that nobody provides. The module is loaded with ipath=1.
+ * does not end, because it waits for memory that nobody provides. The module is loaded with
+ * ipath=1.
  */
 
 #define _GNU_SOURCE
