@@ -76,7 +76,7 @@ type Rate = TokenBucket<250_000, 4096>;
 /// Sources with the same hash have a share together. The hash of an IPv6 address is that of its
 /// network, whose hosts are one source.
 struct Rates {
-    /// Nobody else can know which sources have the same hash.
+    /// Secret: an attacker cannot choose sources with the hash of another one.
     seed: u64,
     shares: [Rate; 1 << Self::BITS],
 }
