@@ -604,7 +604,7 @@ static void srq_immediate(void)
 }
 
 /* Messages of two threads, which two others take. */
-#define MESSAGES	2000
+#define MESSAGES	500
 
 /* How often each work request and each receive had an entry, and how many entries there were. */
 static int sent[MESSAGES], received[MESSAGES], taken;
