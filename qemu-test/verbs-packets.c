@@ -85,7 +85,7 @@ static void requests_to_qp1(void)
 	send = datagram(&one, ah);
 	send.wr.ud.remote_qpn = 1;
 	send.wr.ud.remote_qkey = 0x80010000;
-	for (i = 0; i < 100; i++) {
+	for (i = 0; i < 200; i++) {
 		/* The transaction, and the connection of the sender. */
 		mad[15] = i;
 		mad[27] = i + 1;
