@@ -74,7 +74,7 @@ cargo_part() {
 		return
 	}
 	# The part tools needs most crates.
-	[[ $name != tools* ]] || keep_crates "${target##*/}" "$target"
+	[ "$name" != tools ] || keep_crates "${target##*/}" "$target"
 	timed_run "$name: cargo test" "$log" how_far_cargo cargo_tests || status=$?
 	read -r p f s < <(cargo_counts "$log")
 	cargo_times "$name" "$log" >>"$run/times"
@@ -152,13 +152,7 @@ need() {
 part_core() { cargo_part core rust/core --tests -- "$@"; }
 part_roce() { cargo_part roce rust/roce --tests -- "$@"; }
 
-part_tools() {
-	documentation=1 cargo_part tools tools --workspace --tests -- "$@"
-	[ $# -eq 0 ] || return 0
-	# Everything is compiled with that cfg, in a folder of its own.
-	RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=$KF_BUILD/cargo-loom \
-		cargo_part tools-loom tools -p kfi --lib -- loom_
-}
+part_tools() { documentation=1 cargo_part tools tools --workspace --tests -- "$@"; }
 
 part_scripts() {
 	local script name

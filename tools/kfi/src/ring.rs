@@ -417,8 +417,8 @@ impl std::fmt::Debug for CqRing {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
 mod loom_tests;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The ring's protocol under loom: every interleaving of a producer and the
 //! consumer, with entries that loom watches for races.
-//!
-//! `RUSTFLAGS='--cfg loom' cargo test -p kfi --lib --release loom`
 
 use std::sync::Arc as StdArc;
 
