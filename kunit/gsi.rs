@@ -257,6 +257,10 @@ mod tests {
         let hosts = (0..=255).map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
         let others = hosts.filter(|source| rates.admit(*source, 1)).count();
         ensure!((200..256).contains(&others));
+        // The link-local addresses are no network.
+        let hosts = (1..=256).map(|host| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host)));
+        let others = hosts.filter(|source| rates.admit(*source, 1)).count();
+        ensure!((200..256).contains(&others));
         Ok(())
     }
 

@@ -65,7 +65,7 @@ cargo_tests() {
 cargo_part() {
 	local name=$1 dir=$KF_TOP/$2 log=$KF_LOG_DIR/test-$1.log status=0 arguments tests p f s
 	shift 2
-	local target=${CARGO_TARGET_DIR:-$KF_BUILD/cargo}
+	local target=$KF_BUILD/cargo
 	split "$@"
 	restore_crates "${target##*/}" "$target"
 	built run_logged "$name: cargo build" "$log" how_far_cargo -- "$KF_TOP/scripts/inside" -C "$dir" \

@@ -211,6 +211,15 @@ static inline void to_rts(struct end *end, int rnr_retry)
 	expect(!errno, "RTS: %s", strerror(errno));
 }
 
+/* An event reports that the send queue is drained. */
+static inline void to_sqd(struct end *end)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	int ret = ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
+
+	expect(!ret, "SQD: %s", strerror(ret));
+}
+
 /* Both ends have the other one as their peer, and receive. */
 static inline void ends_to_rtr(void)
 {

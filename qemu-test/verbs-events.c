@@ -390,12 +390,11 @@ static void destroying_a_cq_waits_for_acks(void)
 /* ibv_get_async_event(3): destroying a QP waits until all its events are acknowledged. */
 static void destroying_a_qp_waits_for_acks(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 	struct ibv_async_event got;
 	pthread_t thread;
 
 	pair(IBV_QPT_RC);
-	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	to_sqd(&a);
 	got = next_event(IBV_EVENT_SQ_DRAINED);
 	expect(got.element.qp == a.qp, "the event's QP");
 	thread = destroyer(destroy_qp, a.qp);

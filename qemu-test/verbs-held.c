@@ -177,19 +177,20 @@ static void hang(void)
 int main(int argc, char **argv)
 {
 	struct sigaction action = { .sa_handler = ask, .sa_flags = SA_RESTART };
+	const char *how = argc == 4 ? argv[3] : "";
 	char path[64];
 	int fd;
 
-	if (argc != 3 && (argc != 4 || (strcmp(argv[3], "leave") && strcmp(argv[3], "hang"))))
+	if (argc != 3 && strcmp(how, "leave") && strcmp(how, "hang"))
 		errx(2, "usage: %s DEVICE GID_INDEX [leave|hang]", argv[0]);
 	gid_index = atoi(argv[2]);
 	expect(!sigaction(SIGUSR1, &action, NULL), "sigaction");
 	open_device(argv[1]);
 	device_path(path, sizeof(path));
 	must(open_again(path, &fd), 0, "a second context");
-	if (argc == 4 && !strcmp(argv[3], "hang"))
+	if (!strcmp(how, "hang"))
 		hang();
-	if (argc == 4)
+	if (!strcmp(how, "leave"))
 		leave();
 	connected();
 	counted();

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "verbs-ends.h"
+#include "verbs-wr.h"
 
 #include <infiniband/kfdv.h>
 
@@ -181,21 +182,17 @@ static void a_batch_of_work_requests_is_one_call(void)
 		.qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = WRS, .max_recv_wr = WRS, .max_send_sge = 1,
 			 .max_recv_sge = 1 },
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
 	};
 	struct ibv_send_wr list[WRS];
+	struct ibv_qp_ex *qp;
 	struct ibv_sge one;
 	int i, before;
 
 	make_end(&a, IBV_QPT_RC, 0);
 	make_end(&b, IBV_QPT_RC, 0);
-	expect(!ibv_destroy_qp(a.qp), "destroy_qp");
-	init.pd = a.pd;
-	init.send_cq = a.sends;
-	init.recv_cq = a.receives;
-	a.qp = ibv_create_qp_ex(device, &init);
-	expect(a.qp, "no extended QP: %s", strerror(errno));
+	qp = extend(&a, init);
+	expect(qp, "no extended QP: %s", strerror(errno));
 	connect_ends(7);
 	one = sge(&a, 0, 64);
 	for (i = 0; i < WRS; i++) {
@@ -208,12 +205,12 @@ static void a_batch_of_work_requests_is_one_call(void)
 	getppid();
 	expect(calls == before + 1, "a call is not counted");
 	/* The first batch and the first list allocate memory. */
-	batch(ibv_qp_to_qp_ex(a.qp));
+	batch(qp);
 	for (i = 0; i < WRS; i++)
 		entry(a.sends, i, IBV_WC_SUCCESS);
 	fill(&a, 0, 64 * WRS, 3);
 	before = calls;
-	batch(ibv_qp_to_qp_ex(a.qp));
+	batch(qp);
 	took_one_call(before, "a batch");
 	check(&b, 0, 64 * WRS, 3);
 	must_post(&a, list);

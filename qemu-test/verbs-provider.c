@@ -15,41 +15,37 @@
 /* Work requests of long lists: more than one call can take. */
 #define MANY	5000
 
-/* The QP of @end is one for the functions of ibv_wr_start(). */
-static struct ibv_qp_ex *extend(struct end *end, enum ibv_qp_type type, __u64 ops, __u32 wrs)
+/* A QP of this type, with these operations, and so many work requests and SGEs. */
+static struct ibv_qp_init_attr_ex with(enum ibv_qp_type type, __u64 ops, __u32 wrs, __u32 sges)
 {
-	struct ibv_qp_init_attr_ex init = {
+	return (struct ibv_qp_init_attr_ex) {
 		.qp_type = type,
-		.send_cq = end->sends,
-		.recv_cq = end->receives,
-		.pd = end->pd,
 		.cap = {
 			.max_send_wr = wrs,
 			.max_recv_wr = WRS,
-			.max_send_sge = SGES,
+			.max_send_sge = sges,
 			.max_recv_sge = SGES,
 			.max_inline_data = 64,
 		},
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = ops,
 	};
-
-	if (end->qp)
-		expect(!ibv_destroy_qp(end->qp), "destroy_qp");
-	end->qp = ibv_create_qp_ex(device, &init);
-	return end->qp ? ibv_qp_to_qp_ex(end->qp) : NULL;
 }
 
-static struct ibv_qp_ex *extended_pair(__u32 wrs)
+static struct ibv_qp_ex *pair_with(__u32 wrs, __u32 sges)
 {
 	struct ibv_qp_ex *qp;
 
 	make_end(&a, IBV_QPT_RC, 0);
 	make_end(&b, IBV_QPT_RC, 0);
-	qp = extend(&a, IBV_QPT_RC, all_operations(IBV_QPT_RC), wrs);
+	qp = extend(&a, with(IBV_QPT_RC, all_operations(IBV_QPT_RC), wrs, sges));
 	expect(qp, "no extended QP: %s", strerror(errno));
 	connect_ends(7);
 	return qp;
+}
+
+static struct ibv_qp_ex *extended_pair(__u32 wrs)
+{
+	return pair_with(wrs, SGES);
 }
 
 /* ibv_wr_post(3): every operation of a connection, in one batch. */
@@ -171,38 +167,16 @@ static void wr_inline(void)
 /* A WRITE of eight buffers of one byte by a QP that has this many SGEs. */
 static void eight_buffers(__u32 sges)
 {
-	struct ibv_qp_init_attr_ex init = {
-		.qp_type = IBV_QPT_RC,
-		.cap = {
-			.max_send_wr = WRS,
-			.max_recv_wr = WRS,
-			.max_send_sge = sges,
-			.max_recv_sge = 1,
-			.max_inline_data = 64,
-		},
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
-	};
+	struct ibv_qp_ex *qp = pair_with(WRS, sges);
 	struct ibv_data_buf list[8];
-	struct ibv_qp_ex *qp;
 	__u8 buffer[16];
 	__u32 i;
 
-	make_end(&a, IBV_QPT_RC, 0);
-	make_end(&b, IBV_QPT_RC, 0);
-	expect(!ibv_destroy_qp(a.qp), "destroy_qp");
-	init.pd = a.pd;
-	init.send_cq = a.sends;
-	init.recv_cq = a.receives;
-	a.qp = ibv_create_qp_ex(device, &init);
-	expect(a.qp, "a QP with %u SGEs: %s", sges, strerror(errno));
-	connect_ends(7);
 	for (i = 0; i < 8; i++) {
 		buffer[2 * i] = pattern(sges, i);
 		list[i].addr = buffer + 2 * i;
 		list[i].length = 1;
 	}
-	qp = ibv_qp_to_qp_ex(a.qp);
 	ibv_wr_start(qp);
 	next(qp, 1, 0);
 	ibv_wr_rdma_write(qp, b.mr->rkey, at(&b, 0));
@@ -338,11 +312,11 @@ static void wr_errors(void)
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	no_entry(a.sends);
 	errno = 0;
-	expect(!extend(&a, IBV_QPT_RC, all_operations(IBV_QPT_RC) | IBV_QP_EX_WITH_BIND_MW, WRS) &&
-	       errno == EOPNOTSUPP, "memory windows: %s", strerror(errno));
-	a.qp = NULL;
-	expect(!extend(&a, IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE, WRS) && errno == EOPNOTSUPP,
-	       "a WRITE on UD: %s", strerror(errno));
+	expect(!extend(&a, with(IBV_QPT_RC, all_operations(IBV_QPT_RC) | IBV_QP_EX_WITH_BIND_MW,
+				WRS, SGES)) && errno == EOPNOTSUPP,
+	       "memory windows: %s", strerror(errno));
+	expect(!extend(&a, with(IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE, WRS, SGES)) &&
+	       errno == EOPNOTSUPP, "a WRITE on UD: %s", strerror(errno));
 }
 
 /* Two threads post so many batches each, of so many WRITEs. */
@@ -411,7 +385,7 @@ static void wr_datagrams(void)
 
 	make_end(&a, IBV_QPT_UD, 0);
 	make_end(&b, IBV_QPT_UD, 0);
-	qp = extend(&a, IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM, WRS);
+	qp = extend(&a, with(IBV_QPT_UD, all_operations(IBV_QPT_UD), WRS, SGES));
 	expect(qp, "no extended QP: %s", strerror(errno));
 	connect_ends(7);
 	ah = make_ah();

@@ -499,7 +499,6 @@ static void established(void)
 /* In SQD work requests that have begun end, and those that are posted wait. */
 static void drained(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 	struct ibv_sge one;
 	struct ibv_send_wr send;
 
@@ -508,7 +507,7 @@ static void drained(void)
 	one = sge(&a, 0, 64);
 	send = wr(1, IBV_WR_SEND, &one, 1);
 	must_post(&a, &send);
-	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	to_sqd(&a);
 	expect(event(IBV_EVENT_SQ_DRAINED).element.qp == a.qp, "the event's QP");
 	entry(a.sends, 1, IBV_WC_SUCCESS);
 	receive(&b, 2, 0, 64);

@@ -275,8 +275,8 @@ static void states(void)
 /* ibv_query_qp(3): sq_draining, and attributes that SQD lets change. */
 static void change_in_sqd(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
 	struct ibv_sge one;
 	struct ibv_send_wr send;
 
@@ -286,7 +286,7 @@ static void change_in_sqd(void)
 	send = wr(1, IBV_WR_SEND, &one, 1);
 	must_post(&a, &send);
 	pause_ms(100);
-	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	to_sqd(&a);
 	expect(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_SQD,
 	       "SQD");
 	expect(attr.sq_draining, "the send queue is draining");
@@ -437,8 +437,7 @@ static void datagram_states(void)
 	expect(ibv_modify_qp(b.qp, &attr, IBV_QP_MIN_RNR_TIMER) == EINVAL, "a timer in RTS");
 
 	/* A datagram has ended when it was sent, so the queue is drained at once. */
-	attr = (struct ibv_qp_attr) { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
-	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "SQD");
+	to_sqd(&a);
 	event(IBV_EVENT_SQ_DRAINED);
 	attr.qkey = 0x99;
 	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "a Q key in SQD");

@@ -66,15 +66,17 @@ use kernel::{
         SpinLock, //
     }, //
 };
-use kfi_core::token_bucket::TokenBucket;
+use kfi_core::{
+    share,
+    token_bucket::TokenBucket, //
+};
 
 /// The rate of a share: one datagram each 250 us, after a burst of 4,096.
 type Rate = TokenBucket<250_000, 4096>;
 
 /// The shares of sources in the rate at which the second consumer gets datagrams.
 ///
-/// Sources with the same hash have a share together. The hash of an IPv6 address is that of its
-/// network, whose hosts are one source.
+/// Sources with the same hash have a share together. The hosts of an IPv6 network are one source.
 struct Rates {
     /// Secret: an attacker cannot choose sources with the hash of another one.
     seed: u64,
@@ -93,10 +95,11 @@ impl Rates {
 
     /// Whether a datagram from `source` may pass at time `now` in ns.
     fn admit(&mut self, source: IpAddr, now: u64) -> bool {
-        let bits = match source {
-            IpAddr::V4(ip) => ip.to_bits().into(),
-            // CAST: The upper half.
-            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        let bits = match (share::Source::host(source, 0).network(), source) {
+            (Some(share::Source::Network(network)), _) => network,
+            (_, IpAddr::V4(ip)) => ip.to_bits().into(),
+            // CAST: The lower half. The upper one is that of all addresses without a network.
+            (_, IpAddr::V6(ip)) => ip.to_bits() as u64,
         };
         // The upper bits of the product depend on all bits of both factors.
         let share = (bits ^ self.seed).wrapping_mul(self.seed | 1) >> (u64::BITS - Self::BITS);
@@ -217,9 +220,9 @@ pub(super) fn pass_on(
     if concerns() {
         return None;
     }
-    let is_resolved =
-        || Path::new(&link, addrs.to, addrs.from).is_ok_and(|path| path.is_resolved());
-    if !(link.gsi().admits(addrs.from) && is_resolved()) {
+    // In this order: an address that its owner does not answer for uses no share of others.
+    let path = Path::new(&link, addrs.to, addrs.from);
+    if !(path.is_ok_and(|path| path.is_resolved()) && link.gsi().admits(addrs.from)) {
         cm.count(Stat::DropCm);
         return Some(());
     }
