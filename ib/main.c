@@ -71,8 +71,8 @@ static int kfib_netdev_event(struct notifier_block *nb, unsigned long event,
 		/* The RTNL is held here, so unregistration is queued. */
 		ib_unregister_device_queued(ibdev);
 		/*
-		 * It waits for calls of programs, which may last as long as
-		 * the programs like. The interface does not wait for them.
+		 * Unregistration waits for calls of programs, which may never
+		 * end. So the device gives up its interface here.
 		 */
 		ib_device_set_netdev(ibdev, NULL, KFIB_PORT);
 		ib_device_put(ibdev);

@@ -208,10 +208,6 @@ static void kfib_keep_attr(struct kfib_qp *qp, const struct ib_qp_attr *from,
 		to->en_sqd_async_notify = from->en_sqd_async_notify;
 }
 
-/* The rights that kfabric.ko is told, which ignores the one to write locally. */
-#define KFIB_QP_ACCESS	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | \
-			 IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_ATOMIC)
-
 /* The attributes of a new QP, but for its capacities. */
 static void kfib_forget_attr(struct kfib_qp *qp)
 {
@@ -237,7 +233,7 @@ static int kfib_do_modify(struct kfib_qp *qp, const struct ib_qp_attr *attr,
 		.rq_psn = attr->rq_psn,
 		.sq_psn = attr->sq_psn,
 		.dest_qpn = attr->dest_qp_num,
-		.access = attr->qp_access_flags & KFIB_QP_ACCESS,
+		.access = attr->qp_access_flags,
 		.pkey_index = attr->pkey_index,
 		.port = attr->port_num,
 		.drain_event = mask & IB_QP_EN_SQD_ASYNC_NOTIFY ?

@@ -253,11 +253,11 @@ mod tests {
         let host = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 7, 0, 0, 0, 2));
         ensure!(!rates.admit(host, 1));
         ensure!(rates.admit(flood, 1 + INTERVAL) && !rates.admit(flood, 1 + INTERVAL));
-        // Few sources have the same share.
+        // About one source in 16 has the share of `flood`.
         let hosts = (0..=255).map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
         let others = hosts.filter(|source| rates.admit(*source, 1)).count();
         ensure!((200..256).contains(&others));
-        // The link-local addresses are no network.
+        // Link-local addresses have no network.
         let hosts = (1..=256).map(|host| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host)));
         let others = hosts.filter(|source| rates.admit(*source, 1)).count();
         ensure!((200..256).contains(&others));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_sends_too_many_is_not_heard() -> Result {
+    fn datagrams_beyond_the_rate_of_a_source_are_dropped() -> Result {
         let link = TestLink::new()?;
         let second = Second::new(&link)?;
         // Far in the future, so that no time passes for the share.

@@ -266,10 +266,10 @@ mod tests {
         Ok(())
     }
 
-    /// A handler that pushes whenever it is called does not keep its caller, but a worker, which
-    /// the end of the CQ stops.
+    /// A handler that pushes at each call does not keep its caller: a worker goes on with the calls,
+    /// until the CQ ends.
     #[test]
-    fn a_handler_that_never_ends_keeps_no_caller() -> Result {
+    fn a_handler_that_is_always_due_keeps_no_caller() -> Result {
         let case = Case::new(64)?;
         let cq = case.cq(8)?;
         *case.calls.cq.lock() = Some(cq.clone());

@@ -113,6 +113,10 @@ guest() {
 # The parts below need these builds; what another part has built is there at once. Each prints
 # where the result is.
 module() { "$KF_TOP/scripts/module" "$part_flavour" "$@" 2>"$KF_LOG_DIR/build-module-$part.log"; }
+# The module with the suites: that of "scripts/check in_tree" if it is there.
+kunit_module() {
+	[ "$part_flavour" = plain ] && "$KF_TOP/scripts/check-in-tree" --built 2>/dev/null || module KFI_KUNIT=1
+}
 tools() { "$KF_TOP/scripts/tools" "${KF_PROGRAMS[@]}" 2>"$KF_LOG_DIR/build-tools-$part.log"; }
 # The command kfi alone, whose build takes a tenth of the time.
 command_kfi() { "$KF_TOP/scripts/tools" -p kfi-cli --bins 2>"$KF_LOG_DIR/build-command_kfi-$part.log"; }
@@ -196,7 +200,7 @@ kunit_part() {
 }
 
 part_kunit() {
-	need ko module KFI_KUNIT=1
+	need ko kunit_module
 	kunit_part kunit -- "$@"
 }
 

@@ -172,7 +172,18 @@ static unsigned int interface_of(const union ibv_gid *gid)
 	return index;
 }
 
-static int index_without_gid(void);
+/* An index of the table at which there is no GID. */
+static int index_without_gid(void)
+{
+	const union ibv_gid none = { .raw = { 0 } };
+	union ibv_gid gid;
+	int i;
+
+	for (i = 0; !ibv_query_gid(device, 1, i, &gid); i++)
+		if (!memcmp(&gid, &none, sizeof(gid)))
+			return i;
+	errx(1, "the table is full");
+}
 
 /* ibv_query_gid_ex(3), ibv_query_gid_table(3): each GID has its place, type and interface. */
 static void gid_entries(void)
@@ -212,7 +223,7 @@ static void gid_entries(void)
 	ret = ibv_query_gid_ex(device, 2, 0, &entry, 0);
 	expect(ret == EINVAL, "port 2: %s", strerror(ret));
 	ret = ibv_query_gid_ex(device, 1, port.gid_tbl_len, &entry, 0);
-	expect(ret == EINVAL, "behind the table: %s", strerror(ret));
+	expect(ret == EINVAL, "past the table: %s", strerror(ret));
 	ret = ibv_query_gid_ex(device, 1, 0, &entry, 1);
 	expect(ret == EINVAL, "a flag: %s", strerror(ret));
 }
@@ -377,19 +388,6 @@ static void no_ah(struct ibv_pd *pd, struct ibv_ah_attr attr, int error, const c
 {
 	errno = 0;
 	expect(!ibv_create_ah(pd, &attr) && errno == error, "%s: %s", what, strerror(errno));
-}
-
-/* An index of the table at which there is no GID. */
-static int index_without_gid(void)
-{
-	const union ibv_gid none = { .raw = { 0 } };
-	union ibv_gid gid;
-	int i;
-
-	for (i = 0; !ibv_query_gid(device, 1, i, &gid); i++)
-		if (!memcmp(&gid, &none, sizeof(gid)))
-			return i;
-	errx(1, "the table is full");
 }
 
 /* ibv_create_ah(3): an invalid address is refused, and errno is the reason. */

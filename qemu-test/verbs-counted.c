@@ -384,7 +384,7 @@ static void a_long_read_counts_once_at_its_target(void)
 	counts(reads, 2, 0);
 	counts(served, 2, 0);
 
-	/* The same in bytes, which an operation of other QPs counts. */
+	/* The same in bytes, with other QPs: an operation of a QP has one counter. */
 	c = a;
 	d = b;
 	ends(IBV_QPT_RC);

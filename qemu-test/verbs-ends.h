@@ -149,6 +149,12 @@ static inline void make_end(struct end *end, enum ibv_qp_type type, int signal_a
 	expect(end->mr && end->qp, "no region or QP: %s", strerror(errno));
 }
 
+/* What a connection must be given for RTR, and for RTS. */
+#define RTR_MASK	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | \
+			 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define RTS_MASK	(IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | \
+			 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
+
 static inline void to_init(struct end *end)
 {
 	struct ibv_qp_attr attr = {
@@ -183,11 +189,8 @@ static inline void to_rtr(struct end *end, __u32 dest)
 			},
 		},
 	};
-	int mask = IBV_QP_STATE;
+	const int mask = end->qp->qp_type == IBV_QPT_RC ? RTR_MASK : IBV_QP_STATE;
 
-	if (end->qp->qp_type == IBV_QPT_RC)
-		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	errno = ibv_modify_qp(end->qp, &attr, mask);
 	expect(!errno, "RTR: %s", strerror(errno));
 }
@@ -202,11 +205,9 @@ static inline void to_rts(struct end *end, int rnr_retry)
 		.sq_psn = 0x123456,
 		.max_rd_atomic = 4,
 	};
-	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	const int mask = end->qp->qp_type == IBV_QPT_RC ? RTS_MASK :
+							  IBV_QP_STATE | IBV_QP_SQ_PSN;
 
-	if (end->qp->qp_type == IBV_QPT_RC)
-		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_MAX_QP_RD_ATOMIC;
 	errno = ibv_modify_qp(end->qp, &attr, mask);
 	expect(!errno, "RTS: %s", strerror(errno));
 }
@@ -220,7 +221,7 @@ static inline void to_sqd(struct end *end)
 	expect(!ret, "SQD: %s", strerror(ret));
 }
 
-/* Both ends have the other one as their peer, and receive. */
+/* Takes both ends to RTR, each with the other one as its peer. */
 static inline void ends_to_rtr(void)
 {
 	to_init(&a);
@@ -430,13 +431,14 @@ static inline void share(struct end *end, __u64 id, __u32 at, __u32 len)
 	expect(!ibv_post_srq_recv(end->srq, &receive, &bad), "post_srq_recv");
 }
 
-static inline struct ibv_ah *ah_of(struct end *end)
+/* An address handle of @end for this GID. */
+static inline struct ibv_ah *ah_to(struct end *end, union ibv_gid dgid)
 {
 	struct ibv_ah_attr attr = {
 		.is_global = 1,
 		.port_num = 1,
 		.grh = {
-			.dgid = own_gid,
+			.dgid = dgid,
 			.sgid_index = gid_index,
 			.hop_limit = 64,
 			.traffic_class = traffic_class,
@@ -446,6 +448,11 @@ static inline struct ibv_ah *ah_of(struct end *end)
 
 	expect(ah, "create_ah: %s", strerror(errno));
 	return ah;
+}
+
+static inline struct ibv_ah *ah_of(struct end *end)
+{
+	return ah_to(end, own_gid);
 }
 
 static inline struct ibv_ah *make_ah(void)

@@ -70,7 +70,7 @@ static struct ibv_cq *ends_with_small_cq(enum ibv_qp_type type)
 	return init.recv_cq;
 }
 
-/* One message more than the CQ has room for. */
+/* Sends one message more than the CQ has room for. */
 static void fill_up(struct ibv_cq *cq, enum ibv_qp_type type)
 {
 	struct ibv_sge one = sge(&a, 0, 64);
@@ -107,8 +107,8 @@ static void full_cq_of_datagrams(void)
 }
 
 /*
- * The CQ takes entries again when there is room, and is full once more: the QP goes to ERR, and the
- * event, of which the program knows, does not come again.
+ * A CQ with an overrun takes entries again when there is room. A second overrun sets the QP to ERR,
+ * but has no event: the program knows of the first.
  */
 static void full_cq_again(void)
 {
@@ -333,7 +333,7 @@ static void modify_race(void)
 	}
 }
 
-/* What the call of a thread has returned; -1 as long as it has not. */
+/* The result of the call that destroys an object; -1 while the call waits. */
 static int destroyed;
 
 static void *destroy_cq(void *cq)
@@ -352,7 +352,7 @@ static void *destroy_qp(void *qp)
 	return NULL;
 }
 
-/* A thread that destroys the object, and waits for what has to be acknowledged. */
+/* Starts a thread that destroys @object. The call must wait for the acknowledgement. */
 static pthread_t destroyer(void *(*destroy)(void *), void *object)
 {
 	pthread_t thread;

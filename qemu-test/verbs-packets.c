@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * verbs-packets: what the pages of libibverbs and the specification require of datagrams, address
- * handles and QP 1, and of the packets that leave. Each test names its page.
+ * handles and QP 1, and of the packets that leave. A test names its page or section, if it has
+ * one.
  */
 
 #define _GNU_SOURCE
@@ -28,69 +29,71 @@ static void own_qkey(void)
 	entry(b.receives, 1, IBV_WC_SUCCESS);
 }
 
-/*
- * Datagrams to QP 1 that are no whole MADs, more than it has receives. The next connection by
- * rdma_cm shows that it has them still.
- */
-static void datagrams_to_qp1(void)
+/* IB_QP1_QKEY of the kernel. */
+#define QP1_QKEY	0x80010000
+
+/* Two QPs for datagrams; a has the Q key of QP 1. */
+static void pair_for_qp1(void)
 {
-	struct ibv_qp_attr attr = { .qkey = 0x80010000 };
-	struct ibv_send_wr send;
-	struct ibv_sge one;
-	struct ibv_ah *ah;
-	int i;
+	struct ibv_qp_attr attr = { .qkey = QP1_QKEY };
+	int ret;
 
 	pair(IBV_QPT_UD);
-	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "Q key: %s", strerror(errno));
-	ah = make_ah();
-	for (i = 0; i < 1200; i++) {
-		one = sge(&a, 0, i % 8 ? 257 : 255);
-		send = datagram(&one, ah);
-		send.wr.ud.remote_qpn = 1;
-		send.wr.ud.remote_qkey = 0x80010000;
-		must_post(&a, &send);
-		entry(a.sends, 1, IBV_WC_SUCCESS);
-	}
+	ret = ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY);
+	expect(!ret, "Q key: %s", strerror(ret));
+}
+
+static void send_to_qp1(struct ibv_ah *ah, __u32 len)
+{
+	struct ibv_sge one = sge(&a, 0, len);
+	struct ibv_send_wr send = datagram(&one, ah);
+
+	send.wr.ud.remote_qpn = 1;
+	send.wr.ud.remote_qkey = QP1_QKEY;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
 }
 
 /*
- * Requests of connection management (DREQ) to QP 1 of host b, from an address of which b does not
- * know the hardware. The next connection by rdma_cm shows whether they keep b waiting.
+ * Sends QP 1 more datagrams than it has receives. None is a whole MAD. The next connection by
+ * rdma_cm shows that QP 1 still has its receives.
+ */
+static void datagrams_to_qp1(void)
+{
+	struct ibv_ah *ah;
+	int i;
+
+	pair_for_qp1();
+	ah = make_ah();
+	for (i = 0; i < 1200; i++)
+		send_to_qp1(ah, i % 8 ? 257 : 255);
+}
+
+/*
+ * Sends DREQs of connection management to QP 1 of host b (192.0.2.2), from an address whose
+ * hardware address b does not know. The next connection by rdma_cm shows whether b waits for it.
  */
 static void requests_to_qp1(void)
 {
-	struct ibv_ah_attr to = {
-		.is_global = 1,
-		.port_num = 1,
-		.grh = { .sgid_index = gid_index, .hop_limit = 64,
-			 .dgid.raw = { [10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = 2 } },
+	const union ibv_gid host_b = {
+		.raw = { [10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = 2 },
 	};
-	struct ibv_qp_attr attr = { .qkey = 0x80010000 };
-	struct ibv_sge one;
-	struct ibv_send_wr send;
 	struct ibv_ah *ah;
 	__u8 *mad;
 	int i;
 
-	pair(IBV_QPT_UD);
-	expect(!ibv_modify_qp(a.qp, &attr, IBV_QP_QKEY), "Q key: %s", strerror(errno));
-	ah = ibv_create_ah(a.pd, &to);
-	expect(ah, "create_ah: %s", strerror(errno));
+	pair_for_qp1();
+	ah = ah_to(&a, host_b);
 	mad = a.memory;
 	memset(mad, 0, 256);
 	/* Base version, class, class version, method; the attribute is at byte 16. */
 	memcpy(mad, (__u8[]) { 1, 7, 2, 3 }, 4);
 	mad[17] = 0x15;
-	one = sge(&a, 0, 256);
-	send = datagram(&one, ah);
-	send.wr.ud.remote_qpn = 1;
-	send.wr.ud.remote_qkey = 0x80010000;
 	for (i = 0; i < 200; i++) {
 		/* The transaction, and the connection of the sender. */
 		mad[15] = i;
 		mad[27] = i + 1;
-		must_post(&a, &send);
-		entry(a.sends, 1, IBV_WC_SUCCESS);
+		send_to_qp1(ah, 256);
 	}
 }
 
@@ -154,22 +157,15 @@ static void datagram_beyond_mtu(void)
  */
 static void datagram_to_a_broadcast_address(void)
 {
-	struct ibv_ah_attr attr = {
-		.is_global = 1,
-		.port_num = 1,
-		.grh = { .dgid = own_gid, .sgid_index = gid_index, .hop_limit = 64 },
-	};
+	union ibv_gid broadcast = own_gid;
 	struct ibv_send_wr send;
 	struct ibv_sge one;
-	struct ibv_ah *ah;
 
 	pair(IBV_QPT_UD);
 	receive(&b, 1, 0, 200);
-	attr.grh.dgid.raw[15] = 255;
-	ah = ibv_create_ah(a.pd, &attr);
-	expect(ah, "create_ah: %s", strerror(errno));
+	broadcast.raw[15] = 255;
 	one = sge(&a, 0, 64);
-	send = datagram(&one, ah);
+	send = datagram(&one, ah_to(&a, broadcast));
 	must_post(&a, &send);
 	entry(a.sends, 1, IBV_WC_LOC_QP_OP_ERR);
 	is_in(&a, IBV_QPS_SQE);
@@ -190,23 +186,26 @@ static int all_packets(void)
 	return fd;
 }
 
-/* The next packet of RoCE v2 that has come: the headers to the BTH. Returns 0 if none has come. */
-static int next_packet(int fd, __u8 packet[40])
+/* The headers of a RoCEv2 packet over IPv4: IP, UDP and BTH. */
+#define HEADERS	(20 + 8 + 12)
+
+/* Reads the next RoCEv2 packet that has arrived, up to its BTH. Returns 0 if there is none. */
+static int next_packet(int fd, __u8 packet[HEADERS])
 {
 	ssize_t len;
 
-	while ((len = recv(fd, packet, 40, MSG_DONTWAIT)) >= 0)
+	while ((len = recv(fd, packet, HEADERS, MSG_DONTWAIT)) >= 0)
 		/* UDP, port 4791. */
-		if (len == 40 && packet[0] == 0x45 && packet[9] == 17 && packet[22] == 0x12 &&
+		if (len == HEADERS && packet[0] == 0x45 && packet[9] == 17 && packet[22] == 0x12 &&
 		    packet[23] == 0xb7)
 			return 1;
 	return 0;
 }
 
-/* All packets of RoCE v2 that have come must have this type of service. Returns their number. */
+/* All packets of RoCEv2 that have come must have this type of service. Returns their number. */
 static int have_class(int fd, __u8 class)
 {
-	__u8 packet[40];
+	__u8 packet[HEADERS];
 	int count = 0;
 
 	pause_ms(100);
@@ -218,12 +217,12 @@ static int have_class(int fd, __u8 class)
 }
 
 /*
- * The packets of RoCE v2 with this opcode that have come must have the bit of a solicited event in
+ * The packets of RoCEv2 with this opcode that have come must have the bit of a solicited event in
  * their BTH if they are @solicited, and must not have it otherwise. Returns their number.
  */
-static int are_solicited(int fd, __u8 opcode, int solicited)
+static int count_solicited(int fd, __u8 opcode, int solicited)
 {
-	__u8 packet[40];
+	__u8 packet[HEADERS];
 	int count = 0;
 
 	pause_ms(100);
@@ -245,7 +244,7 @@ static void a_plain_write_is_not_solicited(void)
 {
 	static const struct {
 		enum ibv_wr_opcode opcode;
-		__u8 packet;
+		__u8 bth_opcode;
 		int solicited;
 	} rows[] = {
 		{ IBV_WR_RDMA_WRITE, 0x0a, 0 },
@@ -269,8 +268,8 @@ static void a_plain_write_is_not_solicited(void)
 		remote(&send, &b, 0);
 		must_post(&a, &send);
 		entry(a.sends, 1, IBV_WC_SUCCESS);
-		seen = are_solicited(fd, rows[i].packet, rows[i].solicited);
-		expect(seen >= 1, "no packet of opcode %#x", rows[i].packet);
+		seen = count_solicited(fd, rows[i].bth_opcode, rows[i].solicited);
+		expect(seen >= 1, "no packet of opcode %#x", rows[i].bth_opcode);
 		close(fd);
 	}
 }
@@ -375,8 +374,8 @@ static void an_unknown_address_handle_is_refused(void)
 	entry(b.receives, 1, IBV_WC_SUCCESS);
 }
 
-/* The traffic class of a connection that is in SQD changes. */
-static void other_class(struct end *end, __u8 class)
+/* Changes the traffic class of a connection in SQD. */
+static void change_class(struct end *end, __u8 class)
 {
 	struct ibv_qp_attr attr = {
 		.ah_attr = {
@@ -419,8 +418,8 @@ static void address_changes_in_sqd(void)
 		expect(seen >= 5, "%d packets", seen);
 		close(fd);
 		if (!i) {
-			other_class(&a, 0x68);
-			other_class(&b, 0x68);
+			change_class(&a, 0x68);
+			change_class(&b, 0x68);
 		}
 	}
 }

@@ -98,7 +98,8 @@ by_provider=(
 	# verbs-packets.c
 	own_qkey datagram_without_bytes an_unknown_address_handle_is_refused
 )
-chosen_from='verbs-calls verbs-events verbs-qps verbs-regions verbs-transfers verbs-states verbs-packets'
+# The programs that connect QPs of one device.
+qp_programs='verbs-calls verbs-events verbs-qps verbs-regions verbs-transfers verbs-states verbs-packets'
 
 # chosen PROGRAM...: the tests of these programs that are run with the provider.
 chosen() {
@@ -109,7 +110,7 @@ chosen() {
 
 # all_chosen: each test above is one of a program.
 # shellcheck disable=SC2086 # words
-all_chosen() { [ "$(chosen $chosen_from | wc -l)" = ${#by_provider[@]} ]; }
+all_chosen() { [ "$(chosen $qp_programs | wc -l)" = ${#by_provider[@]} ]; }
 
 # provided_pairs NAME A B: some programs of Debian, the client with device A on host a, the server
 # with device B on host b.
@@ -225,7 +226,7 @@ with_provider() {
 		check "provider: memory: $test" memory "$test"
 	done
 	check "provider: the tests of what it does by itself are there" all_chosen
-	for test in $chosen_from; do
+	for test in $qp_programs; do
 		# shellcheck disable=SC2046 # words
 		provided "$test" $(chosen "$test")
 	done

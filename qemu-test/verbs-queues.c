@@ -8,30 +8,13 @@
  * A test that fails prints the condition that does not hold, and exits with 1.
  */
 
-#include <err.h>
-#include <errno.h>
-#include <infiniband/verbs.h>
-#include <linux/types.h>
-#include <poll.h>
-#include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/ib_user_ioctl_verbs.h>
-#include <rdma/rdma_user_ioctl_cmds.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "verbs-counting.h"
 
 /* The limits that the device has. */
 #define MAX_CQE		131072
 #define MAX_SRQ_WR	16384
 #define MAX_QP_WR	16384
 #define MAX_SGE		16
-
-/* A user who has no right to exceed limits. */
-#define USER		4000
-
-static struct ibv_context *device;
 
 #define holds(condition) \
 	do { \
@@ -46,18 +29,6 @@ static struct ibv_context *device;
 		if ((call) || errno != (error)) \
 			err(1, "line %d: %s", __LINE__, #call); \
 	} while (0)
-
-static void open_device(const char *name)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL), **entry;
-
-	for (entry = list; entry && *entry; entry++)
-		if (!strcmp(ibv_get_device_name(*entry), name))
-			device = ibv_open_device(*entry);
-	if (!device)
-		errx(1, "no device %s", name);
-	ibv_free_device_list(list);
-}
 
 static void limits(void)
 {
@@ -173,7 +144,7 @@ static void srq_sizes(void)
 	holds(!ibv_dealloc_pd(pd));
 }
 
-static int modify(struct ibv_srq *srq, int mask, __u32 max_wr, __u32 limit)
+static int modify_srq(struct ibv_srq *srq, int mask, __u32 max_wr, __u32 limit)
 {
 	struct ibv_srq_attr attr = { .max_wr = max_wr, .srq_limit = limit };
 
@@ -199,27 +170,27 @@ static void srq_attributes(void)
 
 	holds(srq);
 	is(srq, 100, 3, 0);
-	holds(!modify(srq, IBV_SRQ_LIMIT, 0, 100));
+	holds(!modify_srq(srq, IBV_SRQ_LIMIT, 0, 100));
 	is(srq, 100, 3, 100);
-	holds(modify(srq, IBV_SRQ_LIMIT, 0, 101) == EINVAL);
-	holds(modify(srq, IBV_SRQ_MAX_WR, 99, 0) == EINVAL);
-	holds(!modify(srq, IBV_SRQ_MAX_WR, 200, 0));
+	holds(modify_srq(srq, IBV_SRQ_LIMIT, 0, 101) == EINVAL);
+	holds(modify_srq(srq, IBV_SRQ_MAX_WR, 99, 0) == EINVAL);
+	holds(!modify_srq(srq, IBV_SRQ_MAX_WR, 200, 0));
 	is(srq, 200, 3, 100);
 	/* If one of both is invalid, neither is modified. */
-	holds(modify(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 300, 301) == EINVAL);
+	holds(modify_srq(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 300, 301) == EINVAL);
 	is(srq, 200, 3, 100);
-	holds(modify(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, MAX_SRQ_WR + 1, 5) ==
+	holds(modify_srq(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, MAX_SRQ_WR + 1, 5) ==
 	      EINVAL);
 	is(srq, 200, 3, 100);
-	holds(!modify(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 50, 20));
+	holds(!modify_srq(srq, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 50, 20));
 	is(srq, 50, 3, 20);
-	holds(modify(srq, IBV_SRQ_MAX_WR, 0, 0) == EINVAL);
-	holds(modify(srq, IBV_SRQ_MAX_WR, MAX_SRQ_WR + 1, 0) == EINVAL);
-	holds(modify(srq, 4, 0, 0) == EOPNOTSUPP);
+	holds(modify_srq(srq, IBV_SRQ_MAX_WR, 0, 0) == EINVAL);
+	holds(modify_srq(srq, IBV_SRQ_MAX_WR, MAX_SRQ_WR + 1, 0) == EINVAL);
+	holds(modify_srq(srq, 4, 0, 0) == EOPNOTSUPP);
 	/* An empty mask modifies nothing. */
-	holds(!modify(srq, 0, 1, 1));
+	holds(!modify_srq(srq, 0, 1, 1));
 	is(srq, 50, 3, 20);
-	holds(!modify(srq, IBV_SRQ_LIMIT, 0, 0));
+	holds(!modify_srq(srq, IBV_SRQ_LIMIT, 0, 0));
 	is(srq, 50, 3, 0);
 	holds(!ibv_destroy_srq(srq));
 	holds(!ibv_dealloc_pd(pd));
@@ -252,8 +223,8 @@ static void srq_post(void)
 	bad = NULL;
 	holds(ibv_post_srq_recv(srq, wr, &bad) == ENOMEM && bad == wr);
 	/* Receives that wait keep their room. */
-	holds(modify(srq, IBV_SRQ_MAX_WR, 3, 0) == EINVAL);
-	holds(!modify(srq, IBV_SRQ_MAX_WR, 5, 0));
+	holds(modify_srq(srq, IBV_SRQ_MAX_WR, 3, 0) == EINVAL);
+	holds(!modify_srq(srq, IBV_SRQ_MAX_WR, 5, 0));
 	wr[0].next = NULL;
 	holds(!ibv_post_srq_recv(srq, wr, &bad));
 	holds(ibv_post_srq_recv(srq, wr, &bad) == ENOMEM);
@@ -326,38 +297,13 @@ static void cgroup_qps(void)
 	holds(count > 2 && errno == ENOMEM);
 }
 
-/* Makes a completion counter by ioctl, because Debian's libibverbs has no call for that. */
-static int create_counter(const struct ibv_context *context)
-{
-	/* UVERBS_OBJECT_COMP_CNTR and UVERBS_METHOD_COMP_CNTR_CREATE of Linux 7.3. */
-	enum { OBJECT = 19, METHOD = 0, HANDLE = 0 };
-	union {
-		struct ib_uverbs_ioctl_hdr hdr;
-		__u8 room[sizeof(struct ib_uverbs_ioctl_hdr) + sizeof(struct ib_uverbs_attr)];
-	} call = {
-		.hdr = {
-			.length = sizeof(call),
-			.object_id = OBJECT,
-			.method_id = METHOD,
-			.num_attrs = 1,
-			/* With ipath=1. */
-			.driver_id = RDMA_DRIVER_QIB,
-		},
-	};
-
-	call.hdr.attrs[0] = (struct ib_uverbs_attr) {
-		.attr_id = HANDLE,
-		.flags = UVERBS_ATTR_F_MANDATORY,
-	};
-	return ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call.hdr) ? errno : 0;
-}
-
-/* A context has at most 4,096 of them, so the program opens the device several times. */
+/* A context has at most 4,096 completion counters, so the program opens the device several times. */
 static void cgroup_counters(void)
 {
 	enum { CONTEXTS = 3, MOST = 4096 };
 	struct ibv_context *contexts[CONTEXTS];
 	int i, count, ret = 0;
+	__u32 cntr;
 
 	for (i = 0; i < CONTEXTS; i++) {
 		contexts[i] = ibv_open_device(device->device);
@@ -366,8 +312,9 @@ static void cgroup_counters(void)
 	/* The counters leave no memory for a page of the program. */
 	holds(!mlockall(MCL_CURRENT));
 	for (i = 0; i < CONTEXTS && !ret; i++) {
+		device = contexts[i];
 		for (count = 0; count < MOST && !ret; count++)
-			ret = create_counter(contexts[i]);
+			ret = create((struct wanted) { 0 }, &cntr);
 		/* Each has a page. */
 		holds(ret || i < CONTEXTS - 1);
 	}

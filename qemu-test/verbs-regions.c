@@ -29,8 +29,8 @@ static void dereg_while_posted(void)
 	is_in(&b, IBV_QPS_ERR);
 }
 
-/* a goes to SQD, and the send queue is empty. */
-static void drained(enum ibv_qp_type type)
+/* A pair whose QP a is in SQD, with an empty send queue. */
+static void pair_in_sqd(enum ibv_qp_type type)
 {
 	pair(type);
 	to_sqd(&a);
@@ -48,15 +48,16 @@ static void dereg_while_it_waits(struct ibv_send_wr *send)
 }
 
 /*
- * ibv_dereg_mr(3), and volume 1, 10.6.2: the keys name nothing afterwards. A connection has found
- * the memory of what was posted in SQD, and keeps it; a datagram finds its memory when it is sent.
+ * ibv_dereg_mr(3), and volume 1, 10.6.2: the keys name nothing afterwards. The keys of a
+ * connection's work request have been looked up at the post, also in SQD; those of a datagram are
+ * looked up when it is sent.
  */
 static void dereg_in_sqd(void)
 {
 	struct ibv_send_wr send;
 	struct ibv_sge one;
 
-	drained(IBV_QPT_RC);
+	pair_in_sqd(IBV_QPT_RC);
 	one = sge(&a, 0, 64);
 	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
 	remote(&send, &b, 0);
@@ -68,7 +69,7 @@ static void dereg_in_sqd(void)
 	entry(a.sends, 1, IBV_WC_LOC_PROT_ERR);
 	is_in(&a, IBV_QPS_ERR);
 
-	drained(IBV_QPT_UD);
+	pair_in_sqd(IBV_QPT_UD);
 	receive(&b, 2, 0, 200);
 	one = sge(&a, 0, 64);
 	send = datagram(&one, make_ah());

@@ -43,8 +43,8 @@ faults() {
 	delete
 }
 
-# held HOST DEVICE ADDRESS FILE [leave]: starts a program with every kind of object in the
-# background, and sets $program to its process.
+# held HOST DEVICE ADDRESS FILE [leave|hang]: starts verbs-held, usually with every kind of object, in
+# the background, and sets $program to its process.
 held() {
 	# The output of an earlier program.
 	rm -f "$4"
@@ -80,8 +80,8 @@ killed_with_everything() {
 	done
 }
 
-# in_time COMMAND...: the command takes less than two seconds, or thirty on the sanitizing kernel, which
-# may run beside other work. A command that waits for a stopped program does not end at all.
+# in_time COMMAND...: the command takes less than two seconds, or thirty on the sanitizing kernel,
+# whose guest may run beside others. A command that waits for a stopped program does not end at all.
 in_time() {
 	local start=${EPOCHREALTIME/[.,]/} status=0 took
 	"$@" || status=$?
@@ -135,8 +135,8 @@ hangs() {
 		on a rdma link add kfc type kfabric netdev vc && held a kfc 198.51.100.1 "$work/held" hang
 }
 
-# removes_interface: the interface of that device is removed. If it waits for the program, it ends
-# with the program.
+# removes_interface: removes the interface of that device in the background. A removal that waits
+# for the program ends in hang_ends.
 removes_interface() {
 	on a ip link delete vc &
 	remover=$!

@@ -10,6 +10,8 @@
 #ifndef VERBS_SWEEP_H
 #define VERBS_SWEEP_H
 
+#include <fcntl.h>
+
 /* No call has as many places that can fail. A device that is added has about ten thousand. */
 #define MOST		400
 #define MOST_OF_ALL	1000000
@@ -19,7 +21,7 @@ static int fail_nth = -1;
 /* The fault of the last call has occurred. */
 static int met;
 
-static void put(const char *file, const char *value)
+static inline void put(const char *file, const char *value)
 {
 	char path[96];
 	int fd;
@@ -31,7 +33,7 @@ static void put(const char *file, const char *value)
 }
 
 /* Also fails allocations that may wait. */
-static void prepare(void)
+static inline void prepare(void)
 {
 	put("failslab/ignore-gfp-wait", "N");
 	put("fail_page_alloc/ignore-gfp-wait", "N");
@@ -44,7 +46,7 @@ static void prepare(void)
 	expect(fail_nth >= 0, "fail-nth: %s", strerror(errno));
 }
 
-static void arm(int nth)
+static inline void arm(int nth)
 {
 	char text[16];
 
@@ -62,7 +64,7 @@ static int met_now(void)
 }
 
 /* Notes whether the fault has occurred in the call. */
-static void disarm(void)
+static inline void disarm(void)
 {
 	met = met_now();
 	while (pwrite(fail_nth, "0", 1, 0) < 0)
@@ -88,7 +90,7 @@ struct a_case {
 #define END(name, ready, call)			{ name, ready, call, NULL, 1, 0 }
 #define END_THEN(name, ready, call, undo)	{ name, ready, call, undo, 1, 0 }
 
-static void sweep_one(const struct a_case *one)
+static inline void sweep_one(const struct a_case *one)
 {
 	int nth, ret, again, faults = 0, failed = 0;
 
@@ -127,7 +129,7 @@ static void sweep_one(const struct a_case *one)
 	fflush(stdout);
 }
 
-static void sweep_all(const struct a_case *cases, unsigned int count)
+static inline void sweep_all(const struct a_case *cases, unsigned int count)
 {
 	unsigned int i;
 

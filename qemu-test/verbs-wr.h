@@ -19,8 +19,8 @@ static inline __u64 all_operations(enum ibv_qp_type type)
 }
 
 /*
- * The QP of @end is one for the functions of ibv_wr_start(), with the PD and CQs of @end. NULL:
- * errno is the reason.
+ * Replaces the QP of @end by one for the functions of ibv_wr_start(), with the PD and CQs of
+ * @end. Returns NULL, and errno is the reason, if that fails.
  */
 static inline struct ibv_qp_ex *extend(struct end *end, struct ibv_qp_init_attr_ex init)
 {

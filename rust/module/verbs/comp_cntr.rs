@@ -302,8 +302,8 @@ impl Qp {
         }
     }
 
-    /// Forgets the bytes of an RDMA READ of the peer that has not ended: the connection has. No run
-    /// of the QP counts meanwhile.
+    /// Forgets the bytes of an RDMA READ of the peer that the end of the connection has cut off. The
+    /// caller ensures that no run of the QP counts at the same time.
     pub(super) fn forget_remote_read(&self) {
         if let Some(attached) = self.cntrs.as_ref() {
             attached.read_bytes.store(0, Relaxed);

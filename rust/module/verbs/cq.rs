@@ -12,8 +12,8 @@
 //! fewer entries. A push decides under the lock whether there is a call, and [`Cq::notify`] makes
 //! it. So a QP pushes under its own locks and calls the handler when it has released them, once for
 //! several entries. One task at a time calls the handlers of a CQ. Another one leaves its call to
-//! that task, which looks again before it stops. After some calls it leaves the rest to a worker:
-//! the owner may arm the CQ again as fast as the handler runs, for ever.
+//! that task, which looks again before it stops. After [`ROUNDS`] rounds it leaves the rest to a
+//! worker: an owner that arms the CQ at each call would keep it for ever.
 //!
 //! # Overrun
 //!
@@ -105,7 +105,7 @@ pub(super) use super::cq_ring::{
 /// The most entries of a CQ.
 pub(super) const MAX_CQE: u32 = raw::KFABRIC_VERBS_MAX_CQE;
 
-/// Rounds of calls of its handlers that one task makes for a CQ.
+/// How often a task calls the handlers of a CQ before a worker goes on.
 const ROUNDS: u32 = 4;
 
 /// Entries among which those of a program's QP are looked for.
@@ -273,11 +273,11 @@ impl Cq {
             ring = self.ring.lock();
         }
         drop(ring);
-        // It is not queued: only the task that notifies queues it.
+        // Cannot fail: the item is not queued, because only the task that notifies queues it.
         let _ = packet_queue(self.budget.principal().kind()).enqueue(self.clone());
     }
 
-    /// Goes on with the calls of a task that has made enough of them.
+    /// Goes on with the calls of a task that has made enough of them. Work item: process context.
     fn notify_again(self: &Arc<Self>) {
         self.ring.lock().notifying = false;
         self.notify();
@@ -523,7 +523,7 @@ unsafe extern "C" fn kfabric_verbs_cq_arm(cq: *mut kfabric_verbs_cq, flags: u32)
     (has_entries && flags & raw::KFABRIC_VERBS_ARM_REPORT_MISSED != 0).into()
 }
 
-/// Ends a CQ, whose handlers are not called any more. No QP has it. Sleeps.
+/// Ends a CQ. Its handlers are not called after the return. The CQ has no QP. Sleeps.
 ///
 /// # Safety
 ///

@@ -213,9 +213,9 @@ impl Qp {
                     Err(_) => Issued::Failed(Status::LocalOperation),
                 }
             }
-            // A GSI QP has no QP of `net`, which returns `EAGAIN` in SQD.
+            // In SQD a datagram waits. A UD QP of `net` would return `EAGAIN`; a GSI QP has none.
             (SendOp::Ud { .. }, Some(_)) if self.send.state() == State::Sqd => Issued::Waits,
-            // Its memory, which may be thousands of pieces, is not looked at.
+            // It is lost on every path, so its memory (up to thousands of pieces) is not resolved.
             (SendOp::Ud { .. }, Some(Transport::Ud(_) | Transport::Gsi(_)))
                 if request.len > LONGEST_DATAGRAM =>
             {

@@ -185,7 +185,7 @@ impl Qp {
     /// `send` is valid by the interface.
     unsafe fn post_send(&self, send: &kfabric_verbs_send) -> Result {
         let is_inline = send.flags & raw::KFABRIC_VERBS_SEND_INLINE != 0;
-        // Inline data uses no SGE of the queue, so it may have one in any case.
+        // Inline data takes no SGE of the queue, so a QP without SGEs may post it as one.
         let max_sge = self.send.max_sge().max(is_inline.into());
         if send.flags & !FLAGS != 0 || send.num_sge > max_sge {
             return Err(EINVAL);

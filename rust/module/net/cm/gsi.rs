@@ -18,11 +18,11 @@
 //!
 //! # Shares
 //!
-//! The second consumer has no limit: `ib_mad` and `ib_cm` allocate memory for each datagram, and
-//! `ib_cm` answers them one after another. For an answer it waits up to a second until the hardware
-//! address of the sender is known. So a datagram is dropped if that address is not known; its
-//! resolution begins, and connection management repeats its messages. Sources have shares of the
-//! rate, too ([`Rates`]).
+//! The second consumer does not limit what it accepts: `ib_mad` and `ib_cm` allocate memory for each
+//! datagram, and `ib_cm` answers them one after another. Each answer can wait up to a second for the
+//! hardware address of the sender. So a datagram is dropped if that address is not known; its
+//! resolution begins, and connection management repeats its messages. In addition, each source has
+//! a share of the rate ([`Rates`]).
 //!
 //! # Locks and contexts
 //!
@@ -53,7 +53,7 @@ use super::{
 use crate::{
     mem::Source,
     shim::{
-        random::random_u64,
+        random::SipKey,
         sched::now_ns, //
     }, //
 };
@@ -79,7 +79,7 @@ type Rate = TokenBucket<250_000, 4096>;
 /// Sources with the same hash have a share together. The hosts of an IPv6 network are one source.
 struct Rates {
     /// Secret: an attacker cannot choose sources with the hash of another one.
-    seed: u64,
+    key: SipKey,
     shares: [Rate; 1 << Self::BITS],
 }
 
@@ -88,7 +88,7 @@ impl Rates {
 
     fn new() -> Self {
         Self {
-            seed: random_u64(),
+            key: SipKey::random(),
             shares: [Rate::new(); 1 << Self::BITS],
         }
     }
@@ -101,10 +101,12 @@ impl Rates {
             // CAST: The lower half. The upper one is that of all addresses without a network.
             (_, IpAddr::V6(ip)) => ip.to_bits() as u64,
         };
-        // The upper bits of the product depend on all bits of both factors.
-        let share = (bits ^ self.seed).wrapping_mul(self.seed | 1) >> (u64::BITS - Self::BITS);
-        let share = self.shares.get_mut(share as usize);
-        share.is_some_and(|share| share.take(now))
+        let hash = self.key.hash(&[bits, 0, 0, 0]);
+        // The index has as many bits as there are shares.
+        let index = (hash >> (u64::BITS - Self::BITS)) as usize;
+        self.shares
+            .get_mut(index)
+            .is_some_and(|share| share.take(now))
     }
 }
 
@@ -207,8 +209,9 @@ impl Drop for Gsi {
 
 /// Passes `datagram` to the second consumer of the link that has its destination address, or drops
 /// it because its sender has sent too many, or cannot be answered now. `None` if there is no second
-/// consumer, or it does not use the datagram. `concerns` returns whether the datagram is one for
-/// connection management after all; it is called only if there is a second consumer. Sleeps.
+/// consumer, if `concerns` returns true, or if the consumer does not use the datagram. `concerns`
+/// returns whether the datagram is one for connection management after all; it is called only if
+/// there is a second consumer. Sleeps.
 pub(super) fn pass_on(
     cm: &Cm,
     datagram: &Datagram<'_>,
@@ -220,7 +223,7 @@ pub(super) fn pass_on(
     if concerns() {
         return None;
     }
-    // In this order: an address that its owner does not answer for uses no share of others.
+    // The path is first: a datagram with a forged source takes no token from the share of others.
     let path = Path::new(&link, addrs.to, addrs.from);
     if !(path.is_ok_and(|path| path.is_resolved()) && link.gsi().admits(addrs.from)) {
         cm.count(Stat::DropCm);

@@ -71,7 +71,7 @@ impl Op {
         )
     }
 
-    /// Returns whether it takes a receive of the peer: a SEND, or an RDMA WRITE with immediate data.
+    /// Returns whether it takes a receive of the peer: a SEND, or a WRITE with immediate data.
     #[inline]
     pub const fn takes_receive(&self) -> bool {
         matches!(self, Self::Send(_) | Self::Write { imm: Some(_), .. })
