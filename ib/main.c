@@ -62,11 +62,12 @@ static struct rdma_link_ops kfib_link_ops = {
 static int kfib_netdev_event(struct notifier_block *nb, unsigned long event,
 			     void *info)
 {
+	struct net_device *netdev = netdev_notifier_info_to_dev(info);
 	struct ib_device *ibdev;
 
 	if (event != NETDEV_UNREGISTER)
 		return NOTIFY_DONE;
-	ibdev = kfib_device_on(netdev_notifier_info_to_dev(info));
+	ibdev = kfib_device_on(netdev);
 	if (ibdev) {
 		/* The RTNL is held here, so unregistration is queued. */
 		ib_unregister_device_queued(ibdev);
@@ -75,6 +76,8 @@ static int kfib_netdev_event(struct notifier_block *nb, unsigned long event,
 		 * end. So the device gives up its interface here.
 		 */
 		ib_device_set_netdev(ibdev, NULL, KFIB_PORT);
+		/* The core drops these itself only for Ethernet interfaces. */
+		roce_del_all_netdev_gids(ibdev, KFIB_PORT, netdev);
 		ib_device_put(ibdev);
 	}
 	return NOTIFY_DONE;

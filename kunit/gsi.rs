@@ -38,6 +38,7 @@ use crate::{
         },
         NetNs,
         Path,
+        Reach,
         Stat, //
     }, //
 };
@@ -241,26 +242,57 @@ mod tests {
         Ok(())
     }
 
+    /// The host `host` of network `network`.
+    fn v6(network: u16, host: u16) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, host))
+    }
+
     #[test]
     fn each_source_has_a_share_of_the_rate() -> Result {
-        const BURST: usize = 4096;
-        const INTERVAL: u64 = 250_000;
+        const BURST: usize = 1024;
+        const INTERVAL: u64 = 1_000_000;
         let mut rates = Rates::new();
-        let flood = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 7, 0, 0, 0, 1));
-        let admitted = (0..2 * BURST).filter(|_| rates.admit(flood, 1)).count();
-        ensure_eq!(admitted, BURST);
-        // Another host of the network is the same source.
-        let host = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 7, 0, 0, 0, 2));
-        ensure!(!rates.admit(host, 1));
-        ensure!(rates.admit(flood, 1 + INTERVAL) && !rates.admit(flood, 1 + INTERVAL));
-        // About one source in 16 has the share of `flood`.
+        let mut admit = |source, now| rates.admit(source, Reach::Network, now);
+        let flood = v6(7, 1);
+        ensure_eq!((0..2 * BURST).filter(|_| admit(flood, 1)).count(), BURST);
+        ensure!(admit(flood, 1 + INTERVAL) && !admit(flood, 1 + INTERVAL));
+        // About one source in 16 has the share of `flood`: other hosts of its network, IPv4 hosts,
+        // and hosts with link-local addresses, which have no network.
+        let of_network = (1..=256).filter(|host| admit(v6(7, *host), 1)).count();
+        ensure!((200..256).contains(&of_network));
         let hosts = (0..=255).map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
-        let others = hosts.filter(|source| rates.admit(*source, 1)).count();
+        let others = hosts.filter(|source| admit(*source, 1)).count();
         ensure!((200..256).contains(&others));
-        // Link-local addresses have no network.
         let hosts = (1..=256).map(|host| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host)));
-        let others = hosts.filter(|source| rates.admit(*source, 1)).count();
+        let others = hosts.filter(|source| admit(*source, 1)).count();
         ensure!((200..256).contains(&others));
+        Ok(())
+    }
+
+    #[test]
+    fn the_addresses_of_a_network_have_a_share_of_the_rate() -> Result {
+        const BURST: usize = 4096;
+        let mut rates = Rates::new();
+        let mut admit = |source| rates.admit(source, Reach::Network, 1);
+        let admitted = (0..=u16::MAX).filter(|host| admit(v6(7, *host))).count();
+        ensure_eq!(admitted, BURST);
+        ensure!((0..1000).all(|host| !admit(v6(7, host))));
+        // About one network in 16 has the share of this one.
+        let others = (8..264).filter(|network| admit(v6(*network, 1))).count();
+        ensure!((200..256).contains(&others));
+        Ok(())
+    }
+
+    #[test]
+    fn sources_on_this_host_have_a_share_of_their_own() -> Result {
+        let mut rates = Rates::new();
+        let local = |host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host));
+        let admitted =
+            (0..100).filter(|host| (0..100).any(|_| rates.admit(local(*host), Reach::ThisHost, 1)));
+        ensure_eq!(admitted.count(), 100);
+        while rates.admit(local(1), Reach::ThisHost, 1) {}
+        ensure!(!rates.admit(local(200), Reach::ThisHost, 1));
+        ensure!(rates.admit(local(200), Reach::Network, 1));
         Ok(())
     }
 
@@ -269,7 +301,8 @@ mod tests {
         let link = TestLink::new()?;
         let second = Second::new(&link)?;
         // Far in the future, so that no time passes for the share.
-        while link.0.gsi().rates.lock().admit(ONE, u64::MAX / 2) {}
+        let admit = |rates: &mut Rates| rates.admit(ONE, Reach::ThisHost, u64::MAX / 2);
+        while admit(&mut link.0.gsi().rates.lock()) {}
         second.send(&other_class())?;
         ensure!(eventually(|| dropped(&link) == 1));
         ensure_eq!(second.got.count(), 0);

@@ -113,6 +113,7 @@ ends_killed() {
 
 # stands_still: programs that are stopped let no other program wait.
 stands_still() {
+	local kind
 	wanted "stands still:" || return 0
 	add
 	check "a peer stands still: two programs are stopped" stopped_peers
@@ -124,14 +125,18 @@ stands_still() {
 	kill -9 $(held_on kf1 ibv_rc_pingpong) $(held_on kf1) 2>/dev/null
 	wait "$program"
 	check "a peer stands still: nothing is left" nothing_left
-	check "a call stands still: a program waits in it" hangs
-	check "a call stands still: the interface is removed in time" in_time removes_interface
-	check "a call stands still: the device goes with the program" hang_ends
+	# An Ethernet interface, and another one, whose GIDs the RDMA subsystem does not drop by itself.
+	for kind in dummy tun; do
+		check "a call stands still: a program on $kind waits in it" hangs "$kind"
+		check "a call stands still: the interface $kind is removed in time" in_time removes_interface
+		check "a call stands still: the device goes with the program on $kind" hang_ends
+	done
 }
 
-# hangs: a program on a device of an interface of its own makes a call that does not end.
+# hangs KIND: a program on a device of an interface of its own makes a call that does not end.
 hangs() {
-	on a ip link add vc type dummy && on a ip address add 198.51.100.1/24 dev vc && on a ip link set vc up &&
+	if [ "$1" = tun ]; then on a ip tuntap add vc mode tun; else on a ip link add vc type "$1"; fi &&
+		on a ip address add 198.51.100.1/24 dev vc && on a ip link set vc up &&
 		on a rdma link add kfc type kfabric netdev vc && held a kfc 198.51.100.1 "$work/held" hang
 }
 

@@ -201,10 +201,16 @@ impl Path {
         !self.has_own.still(|| self.link.has_ip(self.addrs.from))
     }
 
-    /// Whether packets can leave now, without waiting for the hardware address of the next hop. See
-    /// [`Route::is_resolved`]. Process context; does not sleep.
+    /// Whether packets can leave now and in the next seconds, without waiting for the hardware
+    /// address of the next hop. See [`Route::is_resolved`]. Process context; does not sleep.
     pub(super) fn is_resolved(&self) -> bool {
-        self.route.is_resolved()
+        self.route.is_resolved(false)
+    }
+
+    /// The same, and begins to resolve the address if it is not known. Process context; does not
+    /// sleep.
+    pub(super) fn begin_to_resolve(&self) -> bool {
+        self.route.is_resolved(true)
     }
 
     /// The largest path MTU that the route and the interface carry now. Fails as

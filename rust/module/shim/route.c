@@ -23,6 +23,7 @@
 #include <linux/rcupdate.h>
 #include <linux/skbuff.h>
 #include <linux/string.h>
+#include <net/arp.h>
 #include <net/dst.h>
 #include <net/flow.h>
 #include <net/ip.h>
@@ -31,6 +32,7 @@
 #include <net/ip_fib.h>
 #include <net/ipv6.h>
 #include <net/l3mdev.h>
+#include <net/ndisc.h>
 #include <net/neighbour.h>
 #include <net/route.h>
 #include <net/sock.h>
@@ -305,20 +307,47 @@ bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route)
 	return valid;
 }
 
+/*
+ * The neighbour that is the next hop of @dst, or NULL if there is none. In an RCU
+ * read-side section.
+ */
+static struct neighbour *
+kfabric_shim_route_next_hop(const struct kfabric_shim_route *route,
+			    const struct dst_entry *dst)
+{
+	struct in6_addr to = {};
+	__be32 hop;
+
+	memcpy(&to, route->to, sizeof(route->to));
+#if IS_ENABLED(CONFIG_IPV6)
+	if (route->ipv6)
+		return __ipv6_neigh_lookup(dst->dev,
+					   rt6_nexthop(dst_rt6_info(dst), &to));
+	if (dst_rtable(dst)->rt_gw_family == AF_INET6)
+		return __ipv6_neigh_lookup(dst->dev, &dst_rtable(dst)->rt_gw6);
+#endif
+	hop = rt_nexthop(dst_rtable(dst), to.s6_addr32[0]);
+	return __ipv4_neigh_lookup(dst->dev, (__force u32)hop);
+}
+
 /**
  * kfabric_shim_route_is_resolved - whether the hardware address of the next hop
  * is known
  * @route: the route, looked up again if the cached one is not valid
+ * @begin: begin to resolve the address if it is not known
  *
- * Begins to resolve the address if it is not. Context: process.
+ * A neighbour that is being probed counts as unknown: it may be removed at any
+ * moment.  Otherwise the address stays known for seconds.  Context: process.
  *
  * Return: true also if packets stay on this host; false without a route.
  */
-bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route)
+bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route,
+				    bool begin)
 {
 	struct neighbour *neigh;
 	struct dst_entry *dst;
 	bool resolved = false;
+	u8 state;
 
 	rcu_read_lock();
 	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
@@ -327,11 +356,13 @@ bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route)
 	resolved = kfabric_shim_route_is_local(route, dst);
 	if (resolved)
 		goto out;
-	neigh = dst_neigh_lookup(dst, route->to);
+	neigh = begin ? dst_neigh_lookup(dst, route->to) :
+			kfabric_shim_route_next_hop(route, dst);
 	if (IS_ERR_OR_NULL(neigh))
 		goto out;
-	resolved = READ_ONCE(neigh->nud_state) & NUD_VALID;
-	if (!resolved)
+	state = READ_ONCE(neigh->nud_state);
+	resolved = state & NUD_VALID & ~NUD_PROBE;
+	if (begin && !(state & NUD_VALID))
 		neigh_event_send(neigh, NULL);
 	neigh_release(neigh);
 out:

@@ -88,7 +88,8 @@ void kfabric_shim_route_init(struct kfabric_shim_route *route,
 			     struct kfabric_shim_udp *udp);
 void kfabric_shim_route_exit(struct kfabric_shim_route *route);
 bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route);
-bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route);
+bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route,
+				    bool begin);
 int kfabric_shim_route_find(struct kfabric_shim_route *route, bool again,
 			    u32 *mtu);
 int kfabric_shim_route_send(struct kfabric_shim_route *route,

@@ -356,11 +356,12 @@ impl<T: Receive> Route<T> {
         unsafe { shim::kfabric_shim_route_is_valid(self.raw.get()) }
     }
 
-    /// Whether the hardware address of the next hop is known, or packets stay on this host. Begins
-    /// to resolve it if it is not known. False without a route. Process context; does not sleep.
-    pub(crate) fn is_resolved(&self) -> bool {
+    /// Whether the hardware address of the next hop is known for the next seconds, or packets stay
+    /// on this host. `begin`: begins to resolve it if it is not known. False without a route.
+    /// Process context; does not sleep.
+    pub(crate) fn is_resolved(&self, begin: bool) -> bool {
         // SAFETY: `raw` is valid by the type invariant.
-        unsafe { shim::kfabric_shim_route_is_resolved(self.raw.get()) }
+        unsafe { shim::kfabric_shim_route_is_resolved(self.raw.get(), begin) }
     }
 
     /// The route that packets take now. It is looked up if the cached one is not valid.

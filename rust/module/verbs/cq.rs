@@ -13,7 +13,7 @@
 //! it. So a QP pushes under its own locks and calls the handler when it has released them, once for
 //! several entries. One task at a time calls the handlers of a CQ. Another one leaves its call to
 //! that task, which looks again before it stops. After [`ROUNDS`] rounds it leaves the rest to a
-//! worker: an owner that arms the CQ at each call would keep it for ever.
+//! worker: a program that arms the CQ at each call would keep it for ever.
 //!
 //! # Overrun
 //!
@@ -251,13 +251,20 @@ impl Cq {
     }
 
     /// Calls the handlers for which entries have asked since the last call, or has a worker call
-    /// them. Any context; no spin lock held.
+    /// them. The worker calls handlers of programs only: kernel callers expect none after the last
+    /// QP of the CQ was destroyed, and `ib_free_cq()` frees their state before the CQ ends. Any
+    /// context; no spin lock held.
     pub(super) fn notify(self: &Arc<Self>) {
         let mut ring = self.ring.lock();
         if ring.notifying {
             return;
         }
-        for _ in 0..ROUNDS {
+        let kind = self.budget.principal().kind();
+        let rounds = match kind {
+            OwnerKind::Program => ROUNDS,
+            OwnerKind::Consumer => u32::MAX,
+        };
+        for _ in 0..rounds {
             let due = take(&mut ring.due);
             ring.notifying = due.comp || due.error;
             if !ring.notifying {
@@ -274,7 +281,7 @@ impl Cq {
         }
         drop(ring);
         // Cannot fail: the item is not queued, because only the task that notifies queues it.
-        let _ = packet_queue(self.budget.principal().kind()).enqueue(self.clone());
+        let _ = packet_queue(kind).enqueue(self.clone());
     }
 
     /// Goes on with the calls of a task that has made enough of them. Work item: process context.

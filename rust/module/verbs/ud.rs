@@ -4,15 +4,12 @@
 //!
 //! A datagram takes the oldest receive. The receive gets 40 bytes in place of a GRH first, then the
 //! payload. A datagram without a receive is dropped. One that does not fit, or for whose receive
-//! the memory is not accessible, ends the receive in error; the QP goes on. QP 1 takes whole MADs
-//! only.
+//! the memory is not accessible, ends the receive in error; the QP goes on. QP 1 gets whole MADs
+//! only ([`Gsi`](crate::net::cm::gsi)).
 
 use core::net::IpAddr;
 
-use kfi_roce::{
-    cm::MAD_LEN,
-    rc::Status, //
-};
+use kfi_roce::rc::Status;
 
 use super::{
     cq::Opcode,
@@ -35,15 +32,8 @@ impl Consumer for Qp {
     fn datagram(&self, datagram: &Datagram<'_>) -> Result<(), Stat> {
         let is_gsi = matches!(self.transport(), Some(Transport::Gsi(_)));
         // A QP of `net` has checked its state.
-        if is_gsi {
-            if !self.send.state().executes() {
-                return Err(Stat::DropState);
-            }
-            // `ib_mad` takes each datagram for a whole MAD, and never posts a receive again that
-            // has ended in error.
-            if datagram.payload().len() != MAD_LEN {
-                return Err(Stat::DropTooLong);
-            }
+        if is_gsi && !self.send.state().executes() {
+            return Err(Stat::DropState);
         }
         let (recv, pd) = self.next_receive().ok_or(Stat::DropNoReceive)?;
         let grh = datagram.grh();

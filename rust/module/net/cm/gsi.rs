@@ -21,8 +21,8 @@
 //! The second consumer does not limit what it accepts: `ib_mad` and `ib_cm` allocate memory for each
 //! datagram, and `ib_cm` answers them one after another. Each answer can wait up to a second for the
 //! hardware address of the sender. So a datagram is dropped if that address is not known; its
-//! resolution begins, and connection management repeats its messages. In addition, each source has
-//! a share of the rate ([`Rates`]).
+//! resolution begins, unless too many have begun, and connection management repeats its messages.
+//! In addition, each source has a share of the rate ([`Rates`]).
 //!
 //! # Locks and contexts
 //!
@@ -40,7 +40,10 @@ use super::{
             Link,
             LinkState, //
         },
-        path::Path,
+        path::{
+            Path,
+            Reach, //
+        },
         qp::ud::{
             Consumer,
             Datagram,
@@ -70,17 +73,29 @@ use kfi_core::{
     share,
     token_bucket::TokenBucket, //
 };
+use kfi_roce::cm::MAD_LEN;
 
-/// The rate of a share: one datagram each 250 us, after a burst of 4,096.
-type Rate = TokenBucket<250_000, 4096>;
+/// The rate of a host: one datagram each millisecond, after a burst of 1,024.
+type HostRate = TokenBucket<1_000_000, 1024>;
 
-/// The shares of sources in the rate at which the second consumer gets datagrams.
+/// The rate of an IPv6 network, whose addresses one host can use: four times that of a host.
+type NetworkRate = TokenBucket<250_000, 4096>;
+
+/// The rate at which resolutions of hardware addresses begin: one each 10 ms, after a burst of 128.
+type ResolutionRate = TokenBucket<10_000_000, 128>;
+
+/// The shares of sources in the rate at which the second consumer gets datagrams, and the rate of
+/// resolutions for all sources together.
 ///
-/// Sources with the same hash have a share together. The hosts of an IPv6 network are one source.
+/// Sources with the same hash have a share together. The ends on this host have one of their own,
+/// because a user of this host can have many addresses.
 struct Rates {
     /// Secret: an attacker cannot choose sources with the hash of another one.
     key: SipKey,
-    shares: [Rate; 1 << Self::BITS],
+    hosts: [HostRate; 1 << Self::BITS],
+    networks: [NetworkRate; 1 << Self::BITS],
+    this_host: HostRate,
+    resolutions: ResolutionRate,
 }
 
 impl Rates {
@@ -89,24 +104,48 @@ impl Rates {
     fn new() -> Self {
         Self {
             key: SipKey::random(),
-            shares: [Rate::new(); 1 << Self::BITS],
+            hosts: [HostRate::new(); 1 << Self::BITS],
+            networks: [NetworkRate::new(); 1 << Self::BITS],
+            this_host: HostRate::new(),
+            resolutions: ResolutionRate::new(),
         }
     }
 
-    /// Whether a datagram from `source` may pass at time `now` in ns.
-    fn admit(&mut self, source: IpAddr, now: u64) -> bool {
-        let bits = match (share::Source::host(source, 0).network(), source) {
-            (Some(share::Source::Network(network)), _) => network,
-            (_, IpAddr::V4(ip)) => ip.to_bits().into(),
-            // CAST: The lower half. The upper one is that of all addresses without a network.
-            (_, IpAddr::V6(ip)) => ip.to_bits() as u64,
-        };
-        let hash = self.key.hash(&[bits, 0, 0, 0]);
+    /// The share of what these words name.
+    fn index(&self, words: &[u64; 4]) -> usize {
         // The index has as many bits as there are shares.
-        let index = (hash >> (u64::BITS - Self::BITS)) as usize;
-        self.shares
-            .get_mut(index)
-            .is_some_and(|share| share.take(now))
+        (self.key.hash(words) >> (u64::BITS - Self::BITS)) as usize
+    }
+
+    /// Whether a datagram from `source`, to which packets go by `reach`, may pass at time `now` in
+    /// ns.
+    fn admit(&mut self, source: IpAddr, reach: Reach, now: u64) -> bool {
+        if reach == Reach::ThisHost {
+            return self.this_host.take(now);
+        }
+        let bits = match source {
+            IpAddr::V4(ip) => ip.to_bits().into(),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        // CAST: The lower half.
+        let host = self.index(&[(bits >> 64) as u64, bits as u64, 0, 0]);
+        let network = match share::Source::host(source, 0).network() {
+            Some(share::Source::Network(network)) => Some(self.index(&[network, 0, 1, 0])),
+            _ => None,
+        };
+        let Some(host) = self.hosts.get_mut(host) else {
+            return false;
+        };
+        let Some(network) = network.and_then(|index| self.networks.get_mut(index)) else {
+            return host.take(now);
+        };
+        // Both or none: a source without one of them uses up no token of others.
+        let (mut of_host, mut of_network) = (*host, *network);
+        let admitted = of_host.take(now) && of_network.take(now);
+        if admitted {
+            (*host, *network) = (of_host, of_network);
+        }
+        admitted
     }
 }
 
@@ -145,9 +184,15 @@ impl GsiSlot {
         drop(consumer);
     }
 
-    /// Whether a datagram from `source` may pass now. Does not sleep.
-    fn admits(&self, source: IpAddr) -> bool {
-        self.rates.lock().admit(source, now_ns())
+    /// Whether a datagram that came the opposite way of `path` may pass now. Process context; does
+    /// not sleep.
+    fn admits(&self, path: &Path) -> bool {
+        let may_begin = || self.rates.lock().resolutions.take(now_ns());
+        path.check().is_ok_and(|reach| {
+            // The path is first: a datagram with a forged source takes no token of others.
+            (path.is_resolved() || (may_begin() && path.begin_to_resolve()))
+                && self.rates.lock().admit(path.addrs().to, reach, now_ns())
+        })
     }
 
     /// The consumer, if there is one. Does not sleep.
@@ -209,9 +254,9 @@ impl Drop for Gsi {
 
 /// Passes `datagram` to the second consumer of the link that has its destination address, or drops
 /// it because its sender has sent too many, or cannot be answered now. `None` if there is no second
-/// consumer, if `concerns` returns true, or if the consumer does not use the datagram. `concerns`
-/// returns whether the datagram is one for connection management after all; it is called only if
-/// there is a second consumer. Sleeps.
+/// consumer, if the datagram has not the length of a MAD, if `concerns` returns true, or if the
+/// consumer does not use the datagram. `concerns` returns whether the datagram is one for connection
+/// management after all; it is called only if there is a second consumer. Sleeps.
 pub(super) fn pass_on(
     cm: &Cm,
     datagram: &Datagram<'_>,
@@ -220,12 +265,13 @@ pub(super) fn pass_on(
     let addrs = datagram.addrs()?;
     let link = cm.socket().link_at(addrs.to, addrs.vrf)?;
     let consumer = link.gsi().consumer()?;
-    if concerns() {
+    // `ib_mad` takes each datagram for a whole MAD, and never posts a receive again that has ended
+    // in error.
+    if datagram.payload().len() != MAD_LEN || concerns() {
         return None;
     }
-    // The path is first: a datagram with a forged source takes no token from the share of others.
     let path = Path::new(&link, addrs.to, addrs.from);
-    if !(path.is_ok_and(|path| path.is_resolved()) && link.gsi().admits(addrs.from)) {
+    if !path.is_ok_and(|path| link.gsi().admits(&path)) {
         cm.count(Stat::DropCm);
         return Some(());
     }
