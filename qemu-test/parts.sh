@@ -284,7 +284,7 @@ part_library() {
 	local examples='atomic counter pingpong ring barrier credits' example puts=()
 	need ko module
 	need bin tools
-	for example in $examples; do puts+=(--put "$bin/examples/$example"); done
+	for example in $examples; do puts+=(--put "$bin/$example"); done
 	[ $# -eq 0 ] || examples=''
 	timed_run library "$log" how_far_library tap_timed guest --name library \
 		--put "$ko:kfabric.ko" --put "$bin/test-device:bin/test-device" --put "$bin/kfi" "${puts[@]}" -- "

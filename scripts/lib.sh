@@ -19,7 +19,7 @@ KF_LOG_DIR=$KF_BUILD/log
 # What the guests of tests run, for scripts/tools. With another choice cargo builds
 # the same programs again, because dependencies get other features.
 # shellcheck disable=SC2034 # the scripts that source this file use it
-KF_PROGRAMS=(--workspace --bins --examples --test device)
+KF_PROGRAMS=(--workspace --bins --test device)
 mkdir -p "$KF_LOG_DIR"
 # The scripts run programs from the cache: no other user may write to it, or hold
 # its locks.
