@@ -6,6 +6,7 @@
 use super::{
     super::service::PEER,
     Gsi,
+    Origin,
     Rates, //
 };
 use crate::{
@@ -38,7 +39,6 @@ use crate::{
         },
         NetNs,
         Path,
-        Reach,
         Stat, //
     }, //
 };
@@ -252,12 +252,12 @@ mod tests {
         const BURST: usize = 1024;
         const INTERVAL: u64 = 1_000_000;
         let mut rates = Rates::new();
-        let mut admit = |source, now| rates.admit(source, Reach::Network, now);
+        let mut admit = |source, now| rates.admit(source, Origin::Link, now);
         let flood = v6(7, 1);
         ensure_eq!((0..2 * BURST).filter(|_| admit(flood, 1)).count(), BURST);
         ensure!(admit(flood, 1 + INTERVAL) && !admit(flood, 1 + INTERVAL));
         // About one source in 16 has the share of `flood`: other hosts of its network, IPv4 hosts,
-        // and hosts with link-local addresses, which have no network.
+        // and hosts with link-local addresses.
         let of_network = (1..=256).filter(|host| admit(v6(7, *host), 1)).count();
         ensure!((200..256).contains(&of_network));
         let hosts = (0..=255).map(|host| IpAddr::V4(Ipv4Addr::new(192, 0, 2, host)));
@@ -273,7 +273,7 @@ mod tests {
     fn the_addresses_of_a_network_have_a_share_of_the_rate() -> Result {
         const BURST: usize = 4096;
         let mut rates = Rates::new();
-        let mut admit = |source| rates.admit(source, Reach::Network, 1);
+        let mut admit = |source| rates.admit(source, Origin::Link, 1);
         let admitted = (0..=u16::MAX).filter(|host| admit(v6(7, *host))).count();
         ensure_eq!(admitted, BURST);
         ensure!((0..1000).all(|host| !admit(v6(7, host))));
@@ -284,15 +284,30 @@ mod tests {
     }
 
     #[test]
+    fn sources_behind_routers_have_other_shares() -> Result {
+        let mut rates = Rates::new();
+        for host in 0..=255 {
+            while rates.admit(
+                IpAddr::V4(Ipv4Addr::new(198, 51, 100, host)),
+                Origin::Routed,
+                1,
+            ) {}
+        }
+        ensure!((0..=255).all(|host| !rates.admit(v6(7, host), Origin::Routed, 1)));
+        ensure!((0..=255).all(|host| rates.admit(v6(7, host), Origin::Link, 1)));
+        Ok(())
+    }
+
+    #[test]
     fn sources_on_this_host_have_a_share_of_their_own() -> Result {
         let mut rates = Rates::new();
         let local = |host| IpAddr::V4(Ipv4Addr::new(127, 0, 0, host));
-        let admitted =
-            (0..100).filter(|host| (0..100).any(|_| rates.admit(local(*host), Reach::ThisHost, 1)));
+        let admitted = (0..100)
+            .filter(|host| (0..100).any(|_| rates.admit(local(*host), Origin::ThisHost, 1)));
         ensure_eq!(admitted.count(), 100);
-        while rates.admit(local(1), Reach::ThisHost, 1) {}
-        ensure!(!rates.admit(local(200), Reach::ThisHost, 1));
-        ensure!(rates.admit(local(200), Reach::Network, 1));
+        while rates.admit(local(1), Origin::ThisHost, 1) {}
+        ensure!(!rates.admit(local(200), Origin::ThisHost, 1));
+        ensure!(rates.admit(local(200), Origin::Link, 1));
         Ok(())
     }
 
@@ -301,7 +316,7 @@ mod tests {
         let link = TestLink::new()?;
         let second = Second::new(&link)?;
         // Far in the future, so that no time passes for the share.
-        let admit = |rates: &mut Rates| rates.admit(ONE, Reach::ThisHost, u64::MAX / 2);
+        let admit = |rates: &mut Rates| rates.admit(ONE, Origin::ThisHost, u64::MAX / 2);
         while admit(&mut link.0.gsi().rates.lock()) {}
         second.send(&other_class())?;
         ensure!(eventually(|| dropped(&link) == 1));

@@ -872,7 +872,6 @@ static const struct test tests[] = {
 	TEST(cq_extended), TEST(cq_single_threaded), TEST(cq_refused), TEST(foreign),
 	TEST(entries_of_a_destroyed_qp_are_gone),
 	TEST(many_entries_of_a_destroyed_qp_are_gone),
-	TEST(many_entries_of_a_destroyed_qp_are_gone),
 	TEST(counters_have_no_other_attributes),
 	TEST(arguments_of_counters_are_checked_by_name),
 	TEST(wr_threads), TEST(cq_extended_of_datagrams), TEST(post_unknown_operations),

@@ -30,6 +30,7 @@ use crate::shim::{
     },
     udp::{
         Found,
+        NextHop,
         Route, //
     }, //
 };
@@ -201,16 +202,9 @@ impl Path {
         !self.has_own.still(|| self.link.has_ip(self.addrs.from))
     }
 
-    /// Whether packets can leave now and in the next seconds, without waiting for the hardware
-    /// address of the next hop. See [`Route::is_resolved`]. Process context; does not sleep.
-    pub(super) fn is_resolved(&self) -> bool {
-        self.route.is_resolved(false)
-    }
-
-    /// The same, and begins to resolve the address if it is not known. Process context; does not
-    /// sleep.
-    pub(super) fn begin_to_resolve(&self) -> bool {
-        self.route.is_resolved(true)
+    /// The next hop, see [`Route::next_hop`]. Process context; does not sleep.
+    pub(super) fn next_hop(&self, begin: bool) -> NextHop {
+        self.route.next_hop(begin)
     }
 
     /// The largest path MTU that the route and the interface carry now. Fails as

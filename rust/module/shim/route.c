@@ -308,17 +308,22 @@ bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route)
 }
 
 /*
- * The neighbour that is the next hop of @dst, or NULL if there is none. In an RCU
- * read-side section.
+ * The neighbour that is the next hop of @dst, with a reference; or NULL if there
+ * is none. In an RCU read-side section.
  */
 static struct neighbour *
-kfabric_shim_route_next_hop(const struct kfabric_shim_route *route,
-			    const struct dst_entry *dst)
+kfabric_shim_route_neigh(const struct kfabric_shim_route *route,
+			 const struct dst_entry *dst)
 {
 	struct in6_addr to = {};
 	__be32 hop;
 
 	memcpy(&to, route->to, sizeof(route->to));
+#ifdef CONFIG_XFRM
+	/* The next hop is that of the outermost dst. */
+	if (dst->xfrm)
+		return dst_neigh_lookup(dst, &to);
+#endif
 #if IS_ENABLED(CONFIG_IPV6)
 	if (route->ipv6)
 		return __ipv6_neigh_lookup(dst->dev,
@@ -330,44 +335,78 @@ kfabric_shim_route_next_hop(const struct kfabric_shim_route *route,
 	return __ipv4_neigh_lookup(dst->dev, (__force u32)hop);
 }
 
-/**
- * kfabric_shim_route_is_resolved - whether the hardware address of the next hop
- * is known
- * @route: the route, looked up again if the cached one is not valid
- * @begin: begin to resolve the address if it is not known
- *
- * A neighbour that is being probed counts as unknown: it may be removed at any
- * moment.  Otherwise the address stays known for seconds.  Context: process.
- *
- * Return: true also if packets stay on this host; false without a route.
- */
-bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route,
-				    bool begin)
+/* Whether packets by @dst, which leave this host, go to a router first. */
+static bool kfabric_shim_route_is_routed(const struct kfabric_shim_route *route,
+					 const struct dst_entry *dst)
+{
+#ifdef CONFIG_XFRM
+	if (dst->xfrm)
+		return true;
+#endif
+#if IS_ENABLED(CONFIG_IPV6)
+	if (route->ipv6)
+		return dst_rt6_info(dst)->rt6i_flags & RTF_GATEWAY;
+#endif
+	return dst_rtable(dst)->rt_gw_family;
+}
+
+/* What is known of a next hop that @dst needs. In an RCU read-side section. */
+static u32 kfabric_shim_route_hop(struct kfabric_shim_route *route,
+				  struct dst_entry *dst, bool begin)
 {
 	struct neighbour *neigh;
+	u32 state;
+
+	if (dst->dev->flags & IFF_NOARP || !dst->dev->header_ops)
+		return KFABRIC_SHIM_HOP_KNOWN;
+	neigh = begin ? dst_neigh_lookup(dst, route->to) :
+			kfabric_shim_route_neigh(route, dst);
+	if (IS_ERR_OR_NULL(neigh))
+		return KFABRIC_SHIM_HOP_UNKNOWN;
+	state = READ_ONCE(neigh->nud_state);
+	if (begin && !(state & NUD_VALID)) {
+		neigh_event_send(neigh, NULL);
+		state = READ_ONCE(neigh->nud_state);
+	}
+	neigh_release(neigh);
+	if (state & NUD_VALID & ~NUD_PROBE)
+		return KFABRIC_SHIM_HOP_KNOWN;
+	return state & (NUD_INCOMPLETE | NUD_PROBE) ? KFABRIC_SHIM_HOP_PENDING :
+						      KFABRIC_SHIM_HOP_UNKNOWN;
+}
+
+/**
+ * kfabric_shim_route_next_hop - what is known of the hardware address of the
+ * next hop
+ * @route: the route, looked up again if the cached one is not valid
+ * @begin: begin to resolve the address if it is unknown
+ *
+ * A neighbour that is being probed counts as pending: it may be removed at any
+ * moment. A known address stays known for seconds. Context: process.
+ *
+ * Return: KFABRIC_SHIM_HOP_KNOWN also if packets stay on this host, or need no
+ * such address; KFABRIC_SHIM_HOP_PENDING while it is resolved;
+ * KFABRIC_SHIM_HOP_UNKNOWN, also without a route. With KFABRIC_SHIM_HOP_ROUTER
+ * if the next hop is a router.
+ */
+u32 kfabric_shim_route_next_hop(struct kfabric_shim_route *route, bool begin)
+{
+	u32 hop = KFABRIC_SHIM_HOP_UNKNOWN;
 	struct dst_entry *dst;
-	bool resolved = false;
-	u8 state;
 
 	rcu_read_lock();
 	dst = kfabric_shim_route_dst(route, kfabric_shim_route_sk(route));
 	if (IS_ERR(dst))
 		goto out;
-	resolved = kfabric_shim_route_is_local(route, dst);
-	if (resolved)
+	hop = KFABRIC_SHIM_HOP_KNOWN;
+	if (kfabric_shim_route_is_local(route, dst))
 		goto out;
-	neigh = begin ? dst_neigh_lookup(dst, route->to) :
-			kfabric_shim_route_next_hop(route, dst);
-	if (IS_ERR_OR_NULL(neigh))
-		goto out;
-	state = READ_ONCE(neigh->nud_state);
-	resolved = state & NUD_VALID & ~NUD_PROBE;
-	if (begin && !(state & NUD_VALID))
-		neigh_event_send(neigh, NULL);
-	neigh_release(neigh);
+	hop = kfabric_shim_route_hop(route, dst, begin);
+	if (kfabric_shim_route_is_routed(route, dst))
+		hop |= KFABRIC_SHIM_HOP_ROUTER;
 out:
 	rcu_read_unlock();
-	return resolved;
+	return hop;
 }
 
 /**

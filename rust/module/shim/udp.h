@@ -88,8 +88,14 @@ void kfabric_shim_route_init(struct kfabric_shim_route *route,
 			     struct kfabric_shim_udp *udp);
 void kfabric_shim_route_exit(struct kfabric_shim_route *route);
 bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route);
-bool kfabric_shim_route_is_resolved(struct kfabric_shim_route *route,
-				    bool begin);
+
+/* What is known of the hardware address of a next hop, and a flag. */
+#define KFABRIC_SHIM_HOP_UNKNOWN	0
+#define KFABRIC_SHIM_HOP_PENDING	1
+#define KFABRIC_SHIM_HOP_KNOWN		2
+#define KFABRIC_SHIM_HOP_ROUTER		4
+
+u32 kfabric_shim_route_next_hop(struct kfabric_shim_route *route, bool begin);
 int kfabric_shim_route_find(struct kfabric_shim_route *route, bool again,
 			    u32 *mtu);
 int kfabric_shim_route_send(struct kfabric_shim_route *route,

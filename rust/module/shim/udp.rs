@@ -282,6 +282,25 @@ impl<T: Receive> Drop for UdpSockets<T> {
     }
 }
 
+/// What is known of the hardware address of a next hop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HardwareAddress {
+    /// Nothing; also without a route.
+    Unknown,
+    /// It is being resolved, or probed.
+    Pending,
+    /// It is known for the next seconds; or none is needed, on this host for example.
+    Known,
+}
+
+/// The next hop of a route.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NextHop {
+    pub(crate) address: HardwareAddress,
+    /// Packets go to a router first.
+    pub(crate) is_router: bool,
+}
+
 /// What a look-up of a route has found.
 pub(crate) struct Found {
     /// The MTU in bytes of IP packets.
@@ -356,12 +375,19 @@ impl<T: Receive> Route<T> {
         unsafe { shim::kfabric_shim_route_is_valid(self.raw.get()) }
     }
 
-    /// Whether the hardware address of the next hop is known for the next seconds, or packets stay
-    /// on this host. `begin`: begins to resolve it if it is not known. False without a route.
-    /// Process context; does not sleep.
-    pub(crate) fn is_resolved(&self, begin: bool) -> bool {
+    /// The next hop. `begin`: begins to resolve its hardware address if that is unknown. Process
+    /// context; does not sleep.
+    pub(crate) fn next_hop(&self, begin: bool) -> NextHop {
         // SAFETY: `raw` is valid by the type invariant.
-        unsafe { shim::kfabric_shim_route_is_resolved(self.raw.get(), begin) }
+        let hop = unsafe { shim::kfabric_shim_route_next_hop(self.raw.get(), begin) };
+        NextHop {
+            address: match hop & !shim::KFABRIC_SHIM_HOP_ROUTER {
+                shim::KFABRIC_SHIM_HOP_KNOWN => HardwareAddress::Known,
+                shim::KFABRIC_SHIM_HOP_PENDING => HardwareAddress::Pending,
+                _ => HardwareAddress::Unknown,
+            },
+            is_router: hop & shim::KFABRIC_SHIM_HOP_ROUTER != 0,
+        }
     }
 
     /// The route that packets take now. It is looked up if the cached one is not valid.

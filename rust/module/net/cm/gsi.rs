@@ -57,7 +57,8 @@ use crate::{
     mem::Source,
     shim::{
         random::SipKey,
-        sched::now_ns, //
+        sched::now_ns,
+        udp::HardwareAddress, //
     }, //
 };
 use core::net::IpAddr;
@@ -69,10 +70,7 @@ use kernel::{
         SpinLock, //
     }, //
 };
-use kfi_core::{
-    share,
-    token_bucket::TokenBucket, //
-};
+use kfi_core::token_bucket::TokenBucket;
 use kfi_roce::cm::MAD_LEN;
 
 /// The rate of a host: one datagram each millisecond, after a burst of 1,024.
@@ -84,17 +82,30 @@ type NetworkRate = TokenBucket<250_000, 4096>;
 /// The rate at which resolutions of hardware addresses begin: one each 10 ms, after a burst of 128.
 type ResolutionRate = TokenBucket<10_000_000, 128>;
 
+/// Where a source is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    /// This host.
+    ThisHost,
+    /// The link.
+    Link,
+    /// Behind a router.
+    Routed,
+}
+
 /// The shares of sources in the rate at which the second consumer gets datagrams, and the rate of
 /// resolutions for all sources together.
 ///
-/// Sources with the same hash have a share together. The ends on this host have one of their own,
-/// because a user of this host can have many addresses.
+/// Sources with the same hash have a share together. Sources behind routers have other shares than
+/// those on the link, because one host can forge any address there. The ends on this host have one
+/// of their own, because a user of this host can have many addresses.
 struct Rates {
     /// Secret: an attacker cannot choose sources with the hash of another one.
     key: SipKey,
-    hosts: [HostRate; 1 << Self::BITS],
+    on_link: [HostRate; 1 << Self::BITS],
+    routed: [HostRate; 1 << Self::BITS],
     networks: [NetworkRate; 1 << Self::BITS],
-    this_host: HostRate,
+    here: HostRate,
     resolutions: ResolutionRate,
 }
 
@@ -104,9 +115,10 @@ impl Rates {
     fn new() -> Self {
         Self {
             key: SipKey::random(),
-            hosts: [HostRate::new(); 1 << Self::BITS],
+            on_link: [HostRate::new(); 1 << Self::BITS],
+            routed: [HostRate::new(); 1 << Self::BITS],
             networks: [NetworkRate::new(); 1 << Self::BITS],
-            this_host: HostRate::new(),
+            here: HostRate::new(),
             resolutions: ResolutionRate::new(),
         }
     }
@@ -117,23 +129,23 @@ impl Rates {
         (self.key.hash(words) >> (u64::BITS - Self::BITS)) as usize
     }
 
-    /// Whether a datagram from `source`, to which packets go by `reach`, may pass at time `now` in
-    /// ns.
-    fn admit(&mut self, source: IpAddr, reach: Reach, now: u64) -> bool {
-        if reach == Reach::ThisHost {
-            return self.this_host.take(now);
-        }
+    /// Whether a datagram from `source` may pass at time `now` in ns.
+    fn admit(&mut self, source: IpAddr, origin: Origin, now: u64) -> bool {
         let bits = match source {
             IpAddr::V4(ip) => ip.to_bits().into(),
             IpAddr::V6(ip) => ip.to_bits(),
         };
-        // CAST: The lower half.
-        let host = self.index(&[(bits >> 64) as u64, bits as u64, 0, 0]);
-        let network = match share::Source::host(source, 0).network() {
-            Some(share::Source::Network(network)) => Some(self.index(&[network, 0, 1, 0])),
-            _ => None,
+        // CAST: The halves.
+        let (network, low) = ((bits >> 64) as u64, bits as u64);
+        let host = self.index(&[network, low, 0, 0]);
+        // IPv4 addresses, also mapped ones, and those of loopback have no network.
+        let network = (network != 0).then(|| self.index(&[network, 0, 1, 0]));
+        let hosts = match origin {
+            Origin::ThisHost => return self.here.take(now),
+            Origin::Link => &mut self.on_link,
+            Origin::Routed => &mut self.routed,
         };
-        let Some(host) = self.hosts.get_mut(host) else {
+        let Some(host) = hosts.get_mut(host) else {
             return false;
         };
         let Some(network) = network.and_then(|index| self.networks.get_mut(index)) else {
@@ -187,12 +199,22 @@ impl GsiSlot {
     /// Whether a datagram that came the opposite way of `path` may pass now. Process context; does
     /// not sleep.
     fn admits(&self, path: &Path) -> bool {
-        let may_begin = || self.rates.lock().resolutions.take(now_ns());
-        path.check().is_ok_and(|reach| {
-            // The path is first: a datagram with a forged source takes no token of others.
-            (path.is_resolved() || (may_begin() && path.begin_to_resolve()))
-                && self.rates.lock().admit(path.addrs().to, reach, now_ns())
-        })
+        let Ok(reach) = path.check() else {
+            return false;
+        };
+        let now = now_ns();
+        let mut hop = path.next_hop(false);
+        if hop.address == HardwareAddress::Unknown && self.rates.lock().resolutions.take(now) {
+            hop = path.next_hop(true);
+        }
+        let origin = match (reach, hop.is_router) {
+            (Reach::ThisHost, _) => Origin::ThisHost,
+            (Reach::Network, false) => Origin::Link,
+            (Reach::Network, true) => Origin::Routed,
+        };
+        // In this order: a source that cannot be answered takes no token of others.
+        hop.address == HardwareAddress::Known
+            && self.rates.lock().admit(path.addrs().to, origin, now)
     }
 
     /// The consumer, if there is one. Does not sleep.
