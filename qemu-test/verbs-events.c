@@ -352,7 +352,7 @@ static void *destroy_qp(void *qp)
 	return NULL;
 }
 
-/* Starts a thread that destroys @object. The call must wait for the acknowledgement. */
+/* Starts a thread that destroys @object. The call must wait for the acknowledgment. */
 static pthread_t destroyer(void *(*destroy)(void *), void *object)
 {
 	pthread_t thread;

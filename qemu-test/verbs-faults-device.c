@@ -194,8 +194,8 @@ static void devices(void)
 	expect(kfabric >= 0 && netlink >= 0, "no /dev/kfabric or netlink: %s", strerror(errno));
 	no_device();
 	/*
-	 * A request takes seconds under KASAN, and most of its thousands of allocations are those of
-	 * the RDMA subsystem. So only some of them fail.
+	 * A request takes seconds under KASAN, and most of its thousands of allocations are those
+	 * of the RDMA subsystem. So only some of them fail.
 	 */
 	sweep({ "a device is added", no_device, add_device, undo_device, 0, 20 },
 	      { "a device is deleted", ready_device, delete_device, no_device, 1, 8 });

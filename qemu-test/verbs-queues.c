@@ -297,7 +297,7 @@ static void cgroup_qps(void)
 	holds(count > 2 && errno == ENOMEM);
 }
 
-/* A context has at most 4,096 completion counters, so the program opens the device several times. */
+/* A context has at most 4,096 completion counters, so the program opens several. */
 static void cgroup_counters(void)
 {
 	enum { CONTEXTS = 3, MOST = 4096 };

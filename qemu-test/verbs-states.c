@@ -69,7 +69,8 @@ static void bad_modify(void)
 		if (RTR_MASK & bit)
 			expect(ibv_modify_qp(a.qp, &attr, RTR_MASK & ~bit) == EINVAL,
 			       "RTR without %x", bit);
-	expect(ibv_modify_qp(a.qp, &attr, RTR_MASK | IBV_QP_SQ_PSN) == EINVAL, "RTR with a send PSN");
+	expect(ibv_modify_qp(a.qp, &attr, RTR_MASK | IBV_QP_SQ_PSN) == EINVAL,
+	       "RTR with a send PSN");
 	bad = attr;
 	bad.ah_attr.is_global = 0;
 	expect(ibv_modify_qp(a.qp, &bad, RTR_MASK), "no GRH");
@@ -89,7 +90,8 @@ static void bad_modify(void)
 	expect(ibv_modify_qp(a.qp, &bad, RTR_MASK) == EINVAL, "RNR timer 32");
 	bad = attr;
 	bad.max_dest_rd_atomic = dev.max_qp_rd_atom + 1;
-	expect(ibv_modify_qp(a.qp, &bad, RTR_MASK) == EINVAL, "READs of the peer above the maximum");
+	expect(ibv_modify_qp(a.qp, &bad, RTR_MASK) == EINVAL,
+	       "READs of the peer above the maximum");
 	is_in(&a, IBV_QPS_INIT);
 	to_rtr(&a, b.qp->qp_num);
 

@@ -350,7 +350,7 @@ static bool kfabric_shim_route_is_routed(const struct kfabric_shim_route *route,
 	return dst_rtable(dst)->rt_gw_family;
 }
 
-/* What is known of a next hop that @dst needs. In an RCU read-side section. */
+/* The state of the next hop of @dst. In an RCU read-side section. */
 static u32 kfabric_shim_route_hop(struct kfabric_shim_route *route,
 				  struct dst_entry *dst, bool begin)
 {
@@ -376,8 +376,8 @@ static u32 kfabric_shim_route_hop(struct kfabric_shim_route *route,
 }
 
 /**
- * kfabric_shim_route_next_hop - what is known of the hardware address of the
- * next hop
+ * kfabric_shim_route_next_hop - the state of the hardware address of the next
+ * hop
  * @route: the route, looked up again if the cached one is not valid
  * @begin: begin to resolve the address if it is unknown
  *

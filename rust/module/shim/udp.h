@@ -89,7 +89,7 @@ void kfabric_shim_route_init(struct kfabric_shim_route *route,
 void kfabric_shim_route_exit(struct kfabric_shim_route *route);
 bool kfabric_shim_route_is_valid(struct kfabric_shim_route *route);
 
-/* What is known of the hardware address of a next hop, and a flag. */
+/* The state of the hardware address of a next hop, and a flag. */
 #define KFABRIC_SHIM_HOP_UNKNOWN	0
 #define KFABRIC_SHIM_HOP_PENDING	1
 #define KFABRIC_SHIM_HOP_KNOWN		2

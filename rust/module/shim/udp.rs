@@ -282,7 +282,7 @@ impl<T: Receive> Drop for UdpSockets<T> {
     }
 }
 
-/// What is known of the hardware address of a next hop.
+/// The state of the hardware address of a next hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HardwareAddress {
     /// Nothing; also without a route.
