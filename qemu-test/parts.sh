@@ -115,7 +115,9 @@ guest() {
 module() { "$KF_TOP/scripts/module" "$part_flavour" "$@" 2>"$KF_LOG_DIR/build-module-$part.log"; }
 # The module with the suites: that of "scripts/check in_tree" if it is there.
 kunit_module() {
-	[ "$part_flavour" = plain ] && "$KF_TOP/scripts/check-in-tree" --built 2>/dev/null || module KFI_KUNIT=1
+	local log=$KF_LOG_DIR/build-kunit_module.log
+	if [ "$part_flavour" = plain ] && "$KF_TOP/scripts/check-in-tree" --built 2>"$log"; then return; fi
+	"$KF_TOP/scripts/module" "$part_flavour" KFI_KUNIT=1 2>"$log"
 }
 tools() { "$KF_TOP/scripts/tools" "${KF_PROGRAMS[@]}" 2>"$KF_LOG_DIR/build-tools-$part.log"; }
 # The command kfi alone, whose build takes a tenth of the time.
