@@ -105,7 +105,7 @@ struct Rates {
     on_link: [HostRate; 1 << Self::BITS],
     routed: [HostRate; 1 << Self::BITS],
     networks: [NetworkRate; 1 << Self::BITS],
-    here: HostRate,
+    this_host: HostRate,
     resolutions: ResolutionRate,
 }
 
@@ -118,7 +118,7 @@ impl Rates {
             on_link: [HostRate::new(); 1 << Self::BITS],
             routed: [HostRate::new(); 1 << Self::BITS],
             networks: [NetworkRate::new(); 1 << Self::BITS],
-            here: HostRate::new(),
+            this_host: HostRate::new(),
             resolutions: ResolutionRate::new(),
         }
     }
@@ -131,6 +131,9 @@ impl Rates {
 
     /// Whether a datagram from `source` may pass at time `now` in ns.
     fn admit(&mut self, source: IpAddr, origin: Origin, now: u64) -> bool {
+        if origin == Origin::ThisHost {
+            return self.this_host.take(now);
+        }
         let bits = match source {
             IpAddr::V4(ip) => ip.to_bits().into(),
             IpAddr::V6(ip) => ip.to_bits(),
@@ -141,9 +144,8 @@ impl Rates {
         // IPv4 addresses, also mapped ones, and those of loopback have no network.
         let network = (network != 0).then(|| self.index(&[network, 0, 1, 0]));
         let hosts = match origin {
-            Origin::ThisHost => return self.here.take(now),
-            Origin::Link => &mut self.on_link,
             Origin::Routed => &mut self.routed,
+            _ => &mut self.on_link,
         };
         let Some(host) = hosts.get_mut(host) else {
             return false;
