@@ -21,18 +21,12 @@ case $(uname -r) in *sanitize) limit=120 patience=60 times=5 ;; esac
 
 # on HOST COMMAND...: run a command in that host's namespace, for at most $limit seconds.
 on() {
-	local host=$1
-	shift
-	# By its path: busybox's nsenter would prefer busybox's own ip. "ip netns exec" takes three
-	# times as long to start a command, and does more than enter the namespace.
-	timeout "$limit" nsenter --net="/run/netns/$host" "$(type -P "$1")" "${@:2}"
+	on-host "$limit" "/run/netns/$1" / "${@:2}"
 }
 
 # debian HOST COMMAND...: run a program of the root $debian in that host's namespace.
 debian() {
-	local host=$1
-	shift
-	on "$host" chroot "$debian" "$@"
+	on-host "$limit" "/run/netns/$1" "$debian" "${@:2}"
 }
 
 # wanted NAME: whether the test runs. The words are the arguments of the script that sources this.
@@ -63,21 +57,29 @@ result() {
 	done
 }
 
-# until_there COMMAND...: wait until it finds something to print.
-until_there() {
+# until_true COMMAND...: wait until it succeeds, for ten seconds.
+until_true() {
 	local tries=100
-	while ((tries--)); do
-		! "$@" 2>/dev/null | grep -q . || return 0
+	until "$@" 2>/dev/null; do
+		((tries--)) || return 1
 		sleep 0.1
 	done
-	return 1
 }
 
+# listens HOST PORT: a program there listens on that TCP port.
+listens() {
+	local port
+	printf -v port '%04X' "$2"
+	on "$1" grep -q "^ *[0-9]*: [0-9A-F]*:$port [0-9A-F:]* 0A " /proc/net/tcp /proc/net/tcp6
+}
+
+cm_listens() { on b rdma resource show cm_id state LISTEN | grep -q .; }
+
 # tcp_on_a and the like: wait until a server is there.
-tcp_on_a() { until_there on a ss -Hltn 'sport = :18515'; }
-tcp_on_b() { until_there on b ss -Hltn 'sport = :18515'; }
-cm_on_b() { until_there on b rdma resource show cm_id state LISTEN; }
-rping_on_a() { until_there grep waiting "$work/server"; }
+tcp_on_a() { until_true listens a 18515; }
+tcp_on_b() { until_true listens b 18515; }
+cm_on_b() { until_true cm_listens; }
+rping_on_a() { until_true grep -q waiting "$work/server"; }
 
 # pair NAME READY SERVER... -- CLIENT...: a test of two programs. READY is a
 # command that waits until the server is there.
@@ -91,7 +93,7 @@ pair() {
 	done
 	shift
 	client=("$@")
-	rm -f "$work/server" "$work/client"
+	: >"$work/client"
 	printf '%s' "${server[*]}" >"$work/server.command"
 	printf '%s' "${client[*]}" >"$work/client.command"
 	("${server[@]}" >"$work/server" 2>&1) &
@@ -135,7 +137,7 @@ no_hosts() {
 # gid DEVICE ADDRESS: the index of an IP address in a device's table of GIDs, as
 # the InfiniBand programs want it.
 gid() {
-	local index want
+	local index want found try
 	local -a part
 	case $2 in
 	2001:db8::*) want=$(printf '2001:0db8:0000:0000:0000:0000:0000:%04x' "0x${2##*:}") ;;
@@ -145,9 +147,12 @@ gid() {
 		;;
 	esac
 	# An address gets its GID a little later.
-	for index in $(seq 0 15) $(seq 0 15) $(seq 0 15); do
-		! grep -q "$want\$" "/sys/class/infiniband/$1/ports/1/gids/$index" 2>/dev/null || break
-		[ "$index" != 15 ] || sleep 1
+	for try in 1 2 3; do
+		for index in {0..15}; do
+			read -r found <"/sys/class/infiniband/$1/ports/1/gids/$index" || continue
+			[[ $found != *"$want" ]] || break 2
+		done 2>/dev/null
+		((try == 3)) || sleep 1
 	done
 	echo "$index"
 }

@@ -422,17 +422,26 @@ pub(crate) fn exchange(a: &Host, to_b: FiAddr, b: &Host, len: usize) {
     a.expect(SENT, 1);
 }
 
-/// `len` bytes that differ from each other and with `seed`.
+/// `len` bytes that differ from each other and with `seed`. They are made of blocks that begin with
+/// a number of their own: this crate is not optimised, and copies take little time.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    /// Less than the payload of the smallest path MTU.
+    const BLOCK: usize = 128;
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let block: Vec<u8> = (0..BLOCK).map(|_| (next() >> 24) as u8).collect();
+    let mut bytes = Vec::with_capacity(len + BLOCK);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&next().to_ne_bytes());
+        bytes.extend_from_slice(&block[size_of::<u64>()..]);
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// The error entry of `cq` that must come soon.

@@ -90,8 +90,14 @@ fn byte(seed: u32, i: usize) -> u8 {
         .wrapping_add((i >> 8).wrapping_mul(13)) as u8
 }
 
+/// `len` bytes of the pattern, which repeats.
 fn bytes(seed: u32, len: usize) -> Vec<u8> {
-    (0..len).map(|i| byte(seed, i)).collect()
+    const PERIOD: usize = 1 << 16;
+    let mut bytes: Vec<u8> = (0..len.min(PERIOD)).map(|i| byte(seed, i)).collect();
+    while bytes.len() < len {
+        bytes.extend_from_within(..PERIOD.min(len - bytes.len()));
+    }
+    bytes
 }
 
 /// Both ends.

@@ -142,12 +142,12 @@ fn a_peer_that_is_killed_and_comes_back() {
     exchange(&a, to_b, &b, 100);
 }
 
-/// A thousand on each host, or `KFI_MANY`; a hundred if the kernel is so slow that connections time
-/// out as soon as there is something beside it.
+/// Four hundred on each host, or `KFI_MANY`; a hundred if the kernel is so slow that connections
+/// time out as soon as there is something beside it.
 fn many_endpoints_exchange_messages() {
     apart();
     // Few at a time: a slow machine cannot make so many connections at once.
-    let (usual, at_once) = if sanitizing() { (100, 5) } else { (1000, 20) };
+    let (usual, at_once) = if sanitizing() { (100, 5) } else { (400, 20) };
     let many = std::env::var("KFI_MANY").map_or(usual, |many| many.parse().expect("a number"));
     let (_, at_a) = next_domain().expect("apart");
     let (_, at_b) = next_domain().expect("apart");
