@@ -25,18 +25,24 @@ cmdline=(panic=-1 oops=panic kasan_multi_shot random.trust_cpu=on no_timer_check
 # The guest writes this to the kernel's log before it starts the command.
 command_starts='kfabric: the command starts'
 
-# set_machine ACCEL: sets $machine to QEMU's options for it, and completes $cmdline. With "count" the
-# guest's clock advances one nanosecond per instruction of any of its CPUs, and
-# to the next timer when all of them are idle. An emulated CPU does not speculate,
-# and copies bytes (ERMS, FSRM) eight times slower than words.
-# shellcheck disable=SC2034
+# set_machine ACCEL: sets $machine to QEMU's options for it, and completes $cmdline. With "count"
+# the guest's clock advances one nanosecond per instruction of any of its CPUs, and to the next
+# timer when all of them are idle. Emulated CPUs do not speculate, so mitigations are off; without
+# ERMS and FSRM the kernel copies words, which the emulator does eight times faster than bytes. A
+# caller whose $append names the mitigations, as benchmarks do, gets the whole CPU.
+# shellcheck disable=SC2034,SC2154
 set_machine() {
+	local cpu=max,la57=off
 	case $1 in
 	kvm) machine=(-accel kvm -cpu host) ;;
-	count) machine=(-accel 'tcg,thread=single' -icount 'shift=0,sleep=off' -cpu 'max,la57=off') ;;
-	*) machine=(-accel 'tcg,thread=multi' -cpu 'max,la57=off,erms=off,fsrm=off') ;;
+	count) machine=(-accel 'tcg,thread=single' -icount 'shift=0,sleep=off' -cpu $cpu) ;;
+	*)
+		[[ " ${append:-} " == *' mitigations='* ]] || cpu+=,erms=off,fsrm=off
+		machine=(-accel 'tcg,thread=multi' -cpu "$cpu")
+		;;
 	esac
-	[ "$1" = kvm ] || cmdline+=(mitigations=off)
+	# A later word cannot undo "off", which also clears the attack vectors.
+	[ "$1" = kvm ] || [[ " ${append:-} " == *' mitigations='* ]] || cmdline+=(mitigations=off)
 }
 
 # printable: remove control characters, which could steer the terminal. Each line

@@ -57,7 +57,7 @@ result() {
 	done
 }
 
-# until_true COMMAND...: wait until it succeeds, for ten seconds.
+# until_true COMMAND...: wait until it succeeds: a hundred tries, with pauses of 0.1 s.
 until_true() {
 	local tries=100
 	until "$@" 2>/dev/null; do
@@ -93,6 +93,7 @@ pair() {
 	done
 	shift
 	client=("$@")
+	: >"$work/server"
 	: >"$work/client"
 	printf '%s' "${server[*]}" >"$work/server.command"
 	printf '%s' "${client[*]}" >"$work/client.command"

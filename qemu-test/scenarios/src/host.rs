@@ -422,8 +422,9 @@ pub(crate) fn exchange(a: &Host, to_b: FiAddr, b: &Host, len: usize) {
     a.expect(SENT, 1);
 }
 
-/// `len` bytes that differ from each other and with `seed`. They are made of blocks that begin with
-/// a number of their own: this crate is not optimised, and copies take little time.
+/// `len` bytes that differ from each other and with `seed`. Blocks of them are copied, because this
+/// crate is not optimised. Each block is a number of its own and a part of random bytes from a place
+/// of its own, so that short slices differ, too.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     /// Less than the payload of the smallest path MTU.
     const BLOCK: usize = 128;
@@ -434,11 +435,13 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
         state ^= state << 17;
         state
     };
-    let block: Vec<u8> = (0..BLOCK).map(|_| (next() >> 24) as u8).collect();
+    let random: Vec<u8> = (0..8 * BLOCK).map(|_| (next() >> 24) as u8).collect();
     let mut bytes = Vec::with_capacity(len + BLOCK);
     while bytes.len() < len {
-        bytes.extend_from_slice(&next().to_ne_bytes());
-        bytes.extend_from_slice(&block[size_of::<u64>()..]);
+        let number = next();
+        let from = (number >> 32) as usize % (random.len() - BLOCK);
+        bytes.extend_from_slice(&number.to_ne_bytes());
+        bytes.extend_from_slice(&random[from..][..BLOCK - size_of::<u64>()]);
     }
     bytes.truncate(len);
     bytes
