@@ -35,7 +35,7 @@ set_machine() {
 	local cpu=max,la57=off
 	case $1 in
 	kvm) machine=(-accel kvm -cpu host) ;;
-	count) machine=(-accel 'tcg,thread=single' -icount 'shift=0,sleep=off' -cpu $cpu) ;;
+	count) machine=(-accel 'tcg,thread=single' -icount 'shift=0,sleep=off' -cpu "$cpu") ;;
 	*)
 		[[ " ${append:-} " == *' mitigations='* ]] || cpu+=,erms=off,fsrm=off
 		machine=(-accel 'tcg,thread=multi' -cpu "$cpu")
