@@ -57,10 +57,11 @@ result() {
 	done
 }
 
-# until_true COMMAND...: wait until it succeeds: a hundred tries, with pauses of 0.1 s.
-until_true() {
-	local tries=100
-	until "$@" 2>/dev/null; do
+# soon COMMAND...: the command succeeds within so many tries, with pauses of 0.1 s.
+soon_tries=100
+soon() {
+	local tries=$soon_tries
+	until "$@"; do
 		((tries--)) || return 1
 		sleep 0.1
 	done
@@ -76,10 +77,10 @@ listens() {
 cm_listens() { on b rdma resource show cm_id state LISTEN | grep -q .; }
 
 # tcp_on_a and the like: wait until a server is there.
-tcp_on_a() { until_true listens a 18515; }
-tcp_on_b() { until_true listens b 18515; }
-cm_on_b() { until_true cm_listens; }
-rping_on_a() { until_true grep -q waiting "$work/server"; }
+tcp_on_a() { soon listens a 18515 2>/dev/null; }
+tcp_on_b() { soon listens b 18515 2>/dev/null; }
+cm_on_b() { soon cm_listens 2>/dev/null; }
+rping_on_a() { soon grep -q waiting "$work/server"; }
 
 # pair NAME READY SERVER... -- CLIENT...: a test of two programs. READY is a
 # command that waits until the server is there.
