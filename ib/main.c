@@ -16,6 +16,17 @@
 #include "kfabric_ib.h"
 
 /*
+ * The device no longer uses @netdev, which goes. Its unregistration waits for
+ * calls of programs, which may never end, and the end of the interface must not.
+ */
+static void kfib_give_up(struct ib_device *ibdev, struct net_device *netdev)
+{
+	ib_device_set_netdev(ibdev, NULL, KFIB_PORT);
+	/* The core drops these itself only for Ethernet interfaces. */
+	roce_del_all_netdev_gids(ibdev, KFIB_PORT, netdev);
+}
+
+/*
  * "rdma link add NAME type kfabric netdev NDEV". The core holds a reference to
  * the interface, and no lock that keeps it from going.
  */
@@ -44,6 +55,7 @@ static int kfib_newlink(const char *name, struct net_device *ndev)
 		ib_device_put(ibdev);
 		return 0;
 	}
+	kfib_give_up(ibdev, ndev);
 	ib_unregister_device_and_put(ibdev);
 	return -ENODEV;
 }
@@ -71,13 +83,7 @@ static int kfib_netdev_event(struct notifier_block *nb, unsigned long event,
 	if (ibdev) {
 		/* The RTNL is held here, so unregistration is queued. */
 		ib_unregister_device_queued(ibdev);
-		/*
-		 * Unregistration waits for calls of programs, which may never
-		 * end. So the device gives up its interface here.
-		 */
-		ib_device_set_netdev(ibdev, NULL, KFIB_PORT);
-		/* The core drops these itself only for Ethernet interfaces. */
-		roce_del_all_netdev_gids(ibdev, KFIB_PORT, netdev);
+		kfib_give_up(ibdev, netdev);
 		ib_device_put(ibdev);
 	}
 	return NOTIFY_DONE;

@@ -3,11 +3,12 @@
  * Two connected QPs of one verbs device, for the programs verbs-*.c that test what
  * the manual pages of libibverbs and the InfiniBand specification require:
  *
- *	PROGRAM DEVICE GID_INDEX TEST
+ *	PROGRAM DEVICE GID_INDEX TEST...
  *	PROGRAM --list
  *
  * Each test makes the ends that it needs. It fails with a line that says what was
- * expected.
+ * expected. Several tests have a process each; a line "status of TEST: STATUS"
+ * follows what a test prints.
  */
 #ifndef VERBS_ENDS_H
 #define VERBS_ENDS_H
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -526,27 +528,70 @@ struct test {
 
 #define TEST(name) { #name, name }
 
-/* The main function of a program. */
-static inline int run_test(int argc, char **argv, const struct test *tests, unsigned int count)
+static inline const struct test *find_test(const struct test *tests, unsigned int count,
+					   const char *name)
 {
 	unsigned int i;
 
+	for (i = 0; i < count; i++)
+		if (!strcmp(tests[i].name, name))
+			return &tests[i];
+	errx(2, "no test %s", name);
+}
+
+/*
+ * Runs @test in a process of its own, for at most @limit seconds. Returns its status
+ * as a shell has it.
+ */
+static inline int run_child(const struct test *test, const char *name, unsigned int limit)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child < 0)
+		err(2, "fork");
+	if (!child) {
+		alarm(limit);
+		open_device(name);
+		test->run();
+		exit(0);
+	}
+	if (waitpid(child, &status, 0) != child)
+		err(2, "waitpid");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* The main function of a program. */
+static inline int run_test(int argc, char **argv, const struct test *tests, unsigned int count)
+{
+	const struct test *test;
+	unsigned int limit;
+	int i;
+
 	if (argc == 2 && !strcmp(argv[1], "--list")) {
-		for (i = 0; i < count; i++)
+		for (i = 0; i < (int)count; i++)
 			puts(tests[i].name);
 		return 0;
 	}
-	if (argc != 4)
-		errx(2, "usage: %s DEVICE GID_INDEX TEST", argv[0]);
+	if (argc < 4)
+		errx(2, "usage: %s DEVICE GID_INDEX TEST...", argv[0]);
 	gid_index = atoi(argv[2]);
-	open_device(argv[1]);
-	for (i = 0; i < count; i++) {
-		if (!strcmp(tests[i].name, argv[3])) {
-			tests[i].run();
-			return 0;
-		}
+	if (argc == 4) {
+		test = find_test(tests, count, argv[3]);
+		open_device(argv[1]);
+		test->run();
+		return 0;
 	}
-	errx(2, "no test %s", argv[3]);
+	/* The time that this process was given is that of each test. */
+	limit = alarm(0);
+	/* Loads the drivers once. */
+	ibv_free_device_list(ibv_get_device_list(NULL));
+	for (i = 3; i < argc; i++) {
+		test = find_test(tests, count, argv[i]);
+		printf("status of %s: %d\n", test->name, run_child(test, argv[1], limit));
+		fflush(stdout);
+	}
+	return 0;
 }
 
 #endif /* VERBS_ENDS_H */

@@ -70,10 +70,10 @@ static void datagrams_to_qp1(void)
 }
 
 /*
- * Sends DREQs of connection management to QP 1 of host b (192.0.2.2), from an address whose
- * hardware address b does not know. The next connection by rdma_cm shows whether b waits for it.
+ * Sends @count messages of connection management to QP 1 of host b (192.0.2.2), each about another
+ * connection that b does not know.
  */
-static void requests_to_qp1(void)
+static void messages_to_qp1(__u8 attribute, int count)
 {
 	const union ibv_gid host_b = {
 		.raw = { [10] = 0xff, [11] = 0xff, [12] = 192, [14] = 2, [15] = 2 },
@@ -88,13 +88,28 @@ static void requests_to_qp1(void)
 	memset(mad, 0, 256);
 	/* Base version, class, class version, method; the attribute is at byte 16. */
 	memcpy(mad, (__u8[]) { 1, 7, 2, 3 }, 4);
-	mad[17] = 0x15;
-	for (i = 0; i < 200; i++) {
+	mad[17] = attribute;
+	for (i = 0; i < count; i++) {
 		/* The transaction, and the connection of the sender. */
 		mad[15] = i;
 		mad[27] = i + 1;
 		send_to_qp1(ah, 256);
 	}
+}
+
+/*
+ * DREQs, from an address whose hardware address b does not know. The next connection by rdma_cm
+ * shows whether b waits for it.
+ */
+static void requests_to_qp1(void)
+{
+	messages_to_qp1(0x15, 200);
+}
+
+/* An RTU, which has no answer. */
+static void rtu_to_qp1(void)
+{
+	messages_to_qp1(0x14, 1);
 }
 
 /* A datagram without payload, and a solicited one. */
@@ -425,7 +440,7 @@ static void address_changes_in_sqd(void)
 }
 
 static const struct test tests[] = {
-	TEST(own_qkey), TEST(datagrams_to_qp1), TEST(requests_to_qp1),
+	TEST(own_qkey), TEST(datagrams_to_qp1), TEST(requests_to_qp1), TEST(rtu_to_qp1),
 	TEST(datagram_without_bytes), TEST(datagram_beyond_mtu),
 	TEST(datagram_to_a_broadcast_address), TEST(packets_have_the_traffic_class),
 	TEST(datagrams_in_sqe), TEST(an_unknown_address_handle_is_refused),

@@ -63,12 +63,7 @@ other_versions() {
 
 # provided PROGRAM TEST...: these tests of another program.
 provided() {
-	local program=$1 test gid
-	shift
-	gid=$(gid kf0 192.0.2.1)
-	for test; do
-		check "provider: ${program#verbs-}: $test" debian a "/tmp/$program" kf0 "$gid" "$test"
-	done
+	checks "provider: ${1#verbs-}" debian a "/tmp/$1" kf0 "$(gid kf0 192.0.2.1)" -- "${@:2}"
 }
 
 # Tests of what a program cannot do by the functions of the pages: offsets, sizes and numbers that
@@ -150,13 +145,7 @@ list_says_65() { says "$1" debian_65 a ibv_devices && no_warning; }
 
 # provided_65 PROGRAM TEST...: tests of a program that is built with the headers of 65.
 provided_65() {
-	local program=$1 test gid
-	shift
-	gid=$(gid kf0 192.0.2.1)
-	for test; do
-		check "provider-65: ${program#verbs-}: $test" \
-			debian_65 a "/tmp/$program-65" kf0 "$gid" "$test"
-	done
+	checks "provider-65: ${1#verbs-}" debian_65 a "/tmp/$1-65" kf0 "$(gid kf0 192.0.2.1)" -- "${@:2}"
 }
 
 # with_rdma_core_65: libibverbs 65 beside the 56 of the root. If a device has no driver yet,
@@ -216,9 +205,9 @@ with_provider() {
 	check "provider: libibverbs does not warn of a driver that is missing" no_warning
 	rxe_beside
 	other_versions
-	for test in $(debian a /tmp/verbs-provider --list); do
-		[ "$test" = foreign ] || check "provider: $test" provider_test kf0 "$test"
-	done
+	# shellcheck disable=SC2046 # words
+	checks provider debian a /tmp/verbs-provider kf0 "$(gid kf0 192.0.2.1)" -- \
+		$(debian a /tmp/verbs-provider --list | grep -vx foreign)
 	for test in limits cq-sizes cq-resize cq-channel srq-sizes srq-attributes srq-post left; do
 		check "provider: queues: $test" queues "$test"
 	done

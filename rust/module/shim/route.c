@@ -364,12 +364,13 @@ static u32 kfabric_shim_route_hop(struct kfabric_shim_route *route,
 	if (IS_ERR_OR_NULL(neigh))
 		return KFABRIC_SHIM_HOP_UNKNOWN;
 	state = READ_ONCE(neigh->nud_state);
-	if (begin && !(state & NUD_VALID)) {
+	/* A stale one can be removed at any moment, unless its timer runs. */
+	if (state & NUD_STALE || (begin && !(state & NUD_VALID))) {
 		neigh_event_send(neigh, NULL);
 		state = READ_ONCE(neigh->nud_state);
 	}
 	neigh_release(neigh);
-	if (state & NUD_VALID & ~NUD_PROBE)
+	if (state & (NUD_CONNECTED | NUD_DELAY))
 		return KFABRIC_SHIM_HOP_KNOWN;
 	return state & (NUD_INCOMPLETE | NUD_PROBE) ? KFABRIC_SHIM_HOP_PENDING :
 						      KFABRIC_SHIM_HOP_UNKNOWN;
@@ -382,7 +383,8 @@ static u32 kfabric_shim_route_hop(struct kfabric_shim_route *route,
  * @begin: begin to resolve the address if it is unknown
  *
  * A neighbour that is being probed counts as pending: it may be removed at any
- * moment. A known address stays known for seconds. Context: process.
+ * moment. A stale one is confirmed, as if a packet were sent to it, so a known
+ * address stays known for seconds. Context: process.
  *
  * Return: KFABRIC_SHIM_HOP_KNOWN also if packets stay on this host, or need no
  * such address; KFABRIC_SHIM_HOP_PENDING while it is resolved;

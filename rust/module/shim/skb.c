@@ -48,6 +48,19 @@ u32 kfabric_shim_skb_vrf(const struct sk_buff *skb)
 }
 
 /**
+ * kfabric_shim_skb_from_this_host - whether the loopback interface has carried
+ * a packet
+ * @skb: a received packet
+ *
+ * Return: false also for a packet of this host in a VRF; see
+ * kfabric_shim_udp_rcv().
+ */
+bool kfabric_shim_skb_from_this_host(const struct sk_buff *skb)
+{
+	return skb->pkt_type == PACKET_LOOPBACK;
+}
+
+/**
  * kfabric_shim_skb_ip - the IP header of a packet, with options or extensions
  * @skb: a received packet
  * @len: out: its bytes

@@ -43,6 +43,7 @@ struct kfabric_shim_inbox_limits {
 u32 kfabric_shim_skb_len(const struct sk_buff *skb);
 u32 kfabric_shim_skb_truesize(const struct sk_buff *skb);
 u32 kfabric_shim_skb_vrf(const struct sk_buff *skb);
+bool kfabric_shim_skb_from_this_host(const struct sk_buff *skb);
 const u8 *kfabric_shim_skb_ip(const struct sk_buff *skb, u32 *len);
 const u8 *kfabric_shim_skb_udp(const struct sk_buff *skb);
 const u8 *kfabric_shim_skb_head(const struct sk_buff *skb, u32 len, u8 *buf);

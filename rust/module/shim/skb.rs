@@ -33,6 +33,17 @@ pub(crate) fn crc32(crc: u32, bytes: &[u8]) -> u32 {
     unsafe { shim::kfabric_shim_crc32(crc, bytes.as_ptr().cast(), bytes.len()) }
 }
 
+/// Where a received packet comes from, whatever its source address is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sender {
+    /// This host.
+    ThisHost,
+    /// Another host.
+    OtherHost,
+    /// This host or another one: it came from a VRF.
+    Vrf,
+}
+
 /// A received packet. Dropping it frees the packet as consumed.
 ///
 /// # Invariants
@@ -79,6 +90,17 @@ impl RxSkb {
     pub(crate) fn vrf(&self) -> u32 {
         // SAFETY: `skb` is valid by the type invariant.
         unsafe { shim::kfabric_shim_skb_vrf(self.skb.as_ptr()) }
+    }
+
+    /// Where it comes from.
+    pub(crate) fn sender(&self) -> Sender {
+        // SAFETY: `skb` is valid by the type invariant.
+        let from_this_host = unsafe { shim::kfabric_shim_skb_from_this_host(self.skb.as_ptr()) };
+        match (from_this_host, self.vrf()) {
+            (true, _) => Sender::ThisHost,
+            (false, 0) => Sender::OtherHost,
+            (false, _) => Sender::Vrf,
+        }
     }
 
     /// The IP header, with its options or extension headers.

@@ -54,6 +54,9 @@ static int kfabric_shim_udp_rcv(struct sock *sk, struct sk_buff *skb)
 	skb_dst_drop(skb);
 	nf_reset_ct(skb);
 	secpath_reset(skb);
+	/* From here on: whether it was sent on this host. */
+	skb->pkt_type = skb->dev->flags & IFF_LOOPBACK ? PACKET_LOOPBACK :
+							 PACKET_HOST;
 	skb->dev = NULL;
 	/* From here on: the VRF that it came from, or 0. */
 	skb->skb_iif = READ_ONCE(sk->sk_bound_dev_if);

@@ -7,14 +7,14 @@
 //! of the link that has the datagram's destination address, if there is one: a verbs device, which
 //! has a GSI QP of its own and its own connection management.
 //!
-//! | datagram | first | if that does not use it |
+//! | datagram | goes to | without a second consumer |
 //! |---|---|---|
 //! | a message about a connection of this module, by its IDs and its peer | connection management | as before |
 //! | REQ with a service ID that has a listener at the address | connection management | as before |
 //! | other messages of connection management | second consumer | a REJ or DREP, or dropped |
 //! | other management classes, everything else with the Q key of QP 1 | second consumer | dropped |
 //!
-//! A dropped datagram is counted (`drop_cm`).
+//! A dropped datagram is counted (`drop_cm`), and so is one that the second consumer has no room for.
 //!
 //! # Shares
 //!
@@ -58,6 +58,7 @@ use crate::{
     shim::{
         random::SipKey,
         sched::now_ns,
+        skb::Sender,
         udp::HardwareAddress, //
     }, //
 };
@@ -76,7 +77,8 @@ use kfi_roce::cm::MAD_LEN;
 /// The rate of a host: one datagram each millisecond, after a burst of 1,024.
 type HostRate = TokenBucket<1_000_000, 1024>;
 
-/// The rate of an IPv6 network, whose addresses one host can use: four times that of a host.
+/// The rate of an IPv6 network behind a router, whose addresses one host can use: four times that of
+/// a host.
 type NetworkRate = TokenBucket<250_000, 4096>;
 
 /// The rate at which resolutions of hardware addresses begin: one each 10 ms, after a burst of 128.
@@ -141,13 +143,16 @@ impl Rates {
         // CAST: The halves.
         let (network, low) = ((bits >> 64) as u64, bits as u64);
         let host = self.index(&[network, low, 0, 0]);
-        // IPv4 addresses, also mapped ones, and those of loopback have no network.
+        if origin == Origin::Link {
+            // All hosts on the link may have one network.
+            return self
+                .on_link
+                .get_mut(host)
+                .is_some_and(|host| host.take(now));
+        }
+        // IPv4 addresses, also mapped ones, have no network.
         let network = (network != 0).then(|| self.index(&[network, 0, 1, 0]));
-        let hosts = match origin {
-            Origin::Routed => &mut self.routed,
-            _ => &mut self.on_link,
-        };
-        let Some(host) = hosts.get_mut(host) else {
+        let Some(host) = self.routed.get_mut(host) else {
             return false;
         };
         let Some(network) = network.and_then(|index| self.networks.get_mut(index)) else {
@@ -198,21 +203,27 @@ impl GsiSlot {
         drop(consumer);
     }
 
-    /// Whether a datagram that came the opposite way of `path` may pass now. Process context; does
-    /// not sleep.
-    fn admits(&self, path: &Path) -> bool {
+    /// Whether a datagram from `sender`, which came the opposite way of `path`, may pass now.
+    /// Process context; does not sleep.
+    fn admits(&self, path: &Path, sender: Sender) -> bool {
         let Ok(reach) = path.check() else {
             return false;
         };
         let now = now_ns();
         let mut hop = path.next_hop(false);
-        if hop.address == HardwareAddress::Unknown && self.rates.lock().resolutions.take(now) {
+        // A router is one address, whose resolution needs no limit.
+        if hop.address == HardwareAddress::Unknown
+            && (hop.is_router || self.rates.lock().resolutions.take(now))
+        {
             hop = path.next_hop(true);
         }
-        let origin = match (reach, hop.is_router) {
-            (Reach::ThisHost, _) => Origin::ThisHost,
-            (Reach::Network, false) => Origin::Link,
-            (Reach::Network, true) => Origin::Routed,
+        let origin = match (sender, reach, hop.is_router) {
+            // A program of this host can send from addresses of others.
+            (Sender::ThisHost, ..) | (Sender::Vrf, Reach::ThisHost, _) => Origin::ThisHost,
+            // The source is forged.
+            (Sender::OtherHost, Reach::ThisHost, _) => return false,
+            (_, Reach::Network, false) => Origin::Link,
+            (_, Reach::Network, true) => Origin::Routed,
         };
         // In this order: a source that cannot be answered takes no token of others.
         hop.address == HardwareAddress::Known
@@ -238,8 +249,7 @@ pub(crate) struct Gsi {
 
 impl Gsi {
     /// Passes the datagrams to QP 1 at addresses of `link` that connection management does not take
-    /// to `consumer`. Its [`datagram`](Consumer::datagram) returns false for a datagram that it
-    /// does not use; connection management answers or drops that datagram then.
+    /// to `consumer`. One for which its [`datagram`](Consumer::datagram) fails is dropped.
     ///
     /// Fails with `EBUSY` if the link has a second consumer, `ENODEV` if it has gone. Does not
     /// sleep.
@@ -277,9 +287,9 @@ impl Drop for Gsi {
 }
 
 /// Passes `datagram` to the second consumer of the link that has its destination address, or drops
-/// it because its sender has sent too many, or cannot be answered now. `None` if there is no second
-/// consumer, if the datagram has not the length of a MAD, if `concerns` returns true, or if the
-/// consumer does not use the datagram. `concerns` returns whether the datagram is one for connection
+/// it because its sender has sent too many, or cannot be answered now, or because the consumer has
+/// no room. `None` if there is no second consumer, if the datagram has not the length of a MAD, or
+/// if `concerns` returns true. `concerns` returns whether the datagram is one for connection
 /// management after all; it is called only if there is a second consumer. Sleeps.
 pub(super) fn pass_on(
     cm: &Cm,
@@ -295,9 +305,11 @@ pub(super) fn pass_on(
         return None;
     }
     let path = Path::new(&link, addrs.to, addrs.from);
-    if !path.is_ok_and(|path| link.gsi().admits(&path)) {
+    let admitted = path.is_ok_and(|path| link.gsi().admits(&path, datagram.sender()));
+    // A refusal by connection management would end a connection that the consumer would make when
+    // it has room again. A datagram that is dropped is sent again.
+    if !admitted || consumer.datagram(datagram).is_err() {
         cm.count(Stat::DropCm);
-        return Some(());
     }
-    consumer.datagram(datagram).is_ok().then_some(())
+    Some(())
 }

@@ -93,8 +93,8 @@ impl From<Refusal> for NoRequest {
 }
 
 impl Cm {
-    /// Processes a datagram. `None` if it is no valid message, or has no effect, and the second
-    /// consumer does not use it. Sleeps.
+    /// Processes a datagram. `None` if it is no valid message, or has no effect, and there is no
+    /// second consumer for it. Sleeps.
     fn datagram(self: &Arc<Self>, datagram: &Datagram<'_>) -> Option<()> {
         let addrs = datagram.addrs()?;
         let mut mad: Mad = [0; MAD_LEN];

@@ -56,7 +56,8 @@ use crate::{
         skb::{
             InboxLimits,
             RxBatch,
-            RxSkb, //
+            RxSkb,
+            Sender, //
         }, //
     }, //
 };
@@ -443,6 +444,11 @@ impl<'a> Datagram<'a> {
     /// The addresses from which and to which it was sent.
     pub(crate) fn addrs(&self) -> Option<AddrPair> {
         AddrPair::of(self.skb)
+    }
+
+    /// Where it comes from, whatever its source address is.
+    pub(in crate::net) fn sender(&self) -> Sender {
+        self.skb.sender()
     }
 
     /// The QP that sent it.
