@@ -30,7 +30,7 @@ static_assert(KFABRIC_VERBS_CNTR_REMOTE_RDMA_WRITE ==
  * kfib_query_comp_cntr_caps - report what can be counted
  * @ibdev: the device
  * @caps: out: the capabilities
- * @attrs: the call; NULL for a list of resources
+ * @attrs: the attributes of the call; NULL for a list of resources
  *
  * Context: any.
  * Return: 0.

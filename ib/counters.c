@@ -16,7 +16,7 @@ static_assert(KFABRIC_IB_COUNTER_BYTES == (int)IB_COUNTER_BYTES);
 /**
  * kfib_create_counters - create counters
  * @ibcounters: the counters
- * @attrs: of the call
+ * @attrs: the attributes of the call
  *
  * Context: process.
  * Return: 0, or an error of kfabric_verbs_counters_create().
@@ -52,7 +52,7 @@ int kfib_destroy_counters(struct ib_counters *ibcounters)
  * @ibcounters: the counters
  * @attr: how many, and out: their values. The values are always the current
  *        ones, even if the program accepts cached ones
- * @attrs: of the call
+ * @attrs: the attributes of the call
  *
  * Context: process.
  * Return: 0; -EINVAL for none, or more than there are.

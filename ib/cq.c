@@ -54,7 +54,7 @@ static_assert(KFABRIC_VERBS_ARM_REPORT_MISSED == IB_CQ_REPORT_MISSED_EVENTS);
  * kfib_cq_comp - call the completion handler of a CQ
  * @cookie: the struct ib_cq
  *
- * Context: process, no lock held; must not sleep.
+ * Context: process; a mutex of a QP may be held; must not sleep.
  */
 void kfib_cq_comp(void *cookie)
 {
@@ -68,7 +68,7 @@ void kfib_cq_comp(void *cookie)
  * kfib_cq_error - report that a CQ was full when an entry came
  * @cookie: the struct ib_cq
  *
- * Context: process, no lock held; must not sleep.
+ * Context: process; a mutex of a QP may be held; must not sleep.
  */
 void kfib_cq_error(void *cookie)
 {

@@ -34,6 +34,12 @@
  */
 #define KFIB_MAX_OBJECTS	65536
 
+/*
+ * The time from a request to its acknowledgment is 4.096 us * 2^15 = 134 ms at
+ * most, if the worker of a QP runs. Connection management adds it to timeouts.
+ */
+#define KFIB_ACK_DELAY	15
+
 static bool ipath;
 module_param(ipath, bool, 0444);
 MODULE_PARM_DESC(ipath,
@@ -53,10 +59,12 @@ static int kfib_query_device(struct ib_device *ibdev,
 		.max_mr_size = KFABRIC_VERBS_MAX_MR_SIZE,
 		.page_size_cap = PAGE_SIZE,
 		.vendor_id = 0xffffff,
-		.device_cap_flags = IB_DEVICE_MEM_MGT_EXTENSIONS |
+		.device_cap_flags = IB_DEVICE_CURR_QP_STATE_MOD |
+				    IB_DEVICE_MEM_MGT_EXTENSIONS |
 				    IB_DEVICE_PORT_ACTIVE_EVENT |
 				    IB_DEVICE_RC_RNR_NAK_GEN |
-				    IB_DEVICE_SRQ_RESIZE,
+				    IB_DEVICE_SRQ_RESIZE |
+				    IB_DEVICE_SYS_IMAGE_GUID,
 		.kernel_cap_flags = IBK_ALLOW_USER_UNREG,
 		.max_qp = KFIB_MAX_OBJECTS,
 		.max_qp_wr = KFABRIC_VERBS_MAX_RECV_WR,
@@ -78,6 +86,7 @@ static int kfib_query_device(struct ib_device *ibdev,
 		.max_srq_wr = KFABRIC_VERBS_MAX_RECV_WR,
 		.max_srq_sge = KFABRIC_VERBS_MAX_SGE,
 		.max_pkeys = 1,
+		.local_ca_ack_delay = KFIB_ACK_DELAY,
 	};
 	return 0;
 }
@@ -154,6 +163,7 @@ static const struct ib_device_ops kfib_device_ops = {
 	.query_device = kfib_query_device,
 	.query_pkey = kfib_query_pkey,
 	.query_port = kfib_query_port,
+	.query_port_speed = kfib_query_port_speed,
 	.query_qp = kfib_query_qp,
 	.query_srq = kfib_query_srq,
 	.query_ucontext = kfib_query_ucontext,
@@ -174,14 +184,14 @@ static const struct ib_device_ops kfib_device_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, kfib_ucontext, ibucontext),
 };
 
-/* What programs pass and call besides what every device has: kfabric-abi.h. */
+/* The attributes and methods of kfabric-abi.h. */
 static const struct uapi_definition kfib_defs[] = {
 	UAPI_DEF_CHAIN(kfib_comp_cntr_defs),
 	UAPI_DEF_CHAIN(kfib_counters_defs),
 	{}
 };
 
-/* What the objects of kfabric.ko report. */
+/* The functions that the objects of kfabric.ko call. */
 static const struct kfabric_verbs_callbacks kfib_callbacks = {
 	.comp = kfib_cq_comp,
 	.cq_error = kfib_cq_error,

@@ -12,7 +12,7 @@
 #include "kfabric_ib.h"
 
 /*
- * What the specifications of a flow say. Each kind comes once at most. A field
+ * The specifications of a flow, translated. Each kind comes once at most. A field
  * that is not compared by kfabric.ko, and not the same in all packets of RoCE
  * v2, must have an empty mask.
  */
@@ -123,10 +123,10 @@ static int kfib_spec(const union ib_flow_spec *spec, struct kfib_specs *specs)
 	}
 }
 
-/* A default rule has what no other one has: it comes behind all priorities of those. */
+/* Added to the priority of a default rule, which is compared after all others. */
 #define KFIB_PRIORITY_DEFAULT	(U16_MAX + 1U)
 
-/* What a flow is to be. */
+/* Translates the attributes of a flow. Fails with -EINVAL. */
 static int kfib_specs(const struct ib_flow_attr *attr, struct kfib_specs *specs)
 {
 	const void *spec = attr->flows;

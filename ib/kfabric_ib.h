@@ -229,6 +229,7 @@ struct ib_device *kfib_device_on(struct net_device *ndev);
 void kfib_device_remove_all(void);
 
 /* port.c */
+int kfib_query_port_speed(struct ib_device *ibdev, u32 port, u64 *speed);
 int kfib_query_port(struct ib_device *ibdev, u32 port,
 		    struct ib_port_attr *attr);
 int kfib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey);

@@ -16,8 +16,9 @@
 #include "kfabric_ib.h"
 
 /*
- * The device no longer uses @netdev, which goes. Its unregistration waits for
- * calls of programs, which may never end, and the end of the interface must not.
+ * Detaches a device from @netdev, which is being removed. The unregistration of
+ * the device waits for calls of programs, which may never end; the removal of
+ * the interface must not wait for them. Context: process, with or without RTNL.
  */
 static void kfib_give_up(struct ib_device *ibdev, struct net_device *netdev)
 {

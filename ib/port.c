@@ -11,7 +11,7 @@
 
 #include "kfabric_ib.h"
 
-/* Entries of the table of GIDs: two for each address of an interface. */
+/* Entries of the table of GIDs: one for each address of an interface. */
 #define KFIB_GIDS	256
 
 /**
@@ -50,10 +50,37 @@ int kfib_query_port(struct ib_device *ibdev, u32 port,
 	attr->pkey_tbl_len = 1;
 	attr->max_msg_sz = now.max_message;
 	attr->port_cap_flags = IB_PORT_CM_SUP;
+	attr->ip_gids = true;
 	attr->max_vl_num = 1;
 	ret = ib_get_eth_speed(ibdev, port, &attr->active_speed,
 			       &attr->active_width);
 	dev_put(ndev);
+	return ret;
+}
+
+/**
+ * kfib_query_port_speed - query the bandwidth of the port
+ * @ibdev: the device
+ * @port: its number
+ * @speed: out: that of the interface, in units of 100 Mb/s
+ *
+ * Context: process.
+ * Return: 0; -EINVAL for another port, -ENODEV if the interface has gone.
+ */
+int kfib_query_port_speed(struct ib_device *ibdev, u32 port, u64 *speed)
+{
+	struct ib_port_speed_info info;
+	struct ib_port_attr attr = {};
+	int ret;
+
+	if (port != KFIB_PORT)
+		return -EINVAL;
+	ret = ib_get_eth_speed(ibdev, port, &attr.active_speed,
+			       &attr.active_width);
+	if (!ret)
+		ret = ib_port_attr_to_speed_info(&attr, &info);
+	if (!ret)
+		*speed = info.rate;
 	return ret;
 }
 

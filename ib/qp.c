@@ -19,7 +19,7 @@ static_assert(KFABRIC_VERBS_QP_GSI == (int)IB_QPT_GSI);
 static_assert(KFABRIC_VERBS_QP_RC == (int)IB_QPT_RC);
 static_assert(KFABRIC_VERBS_QP_UD == (int)IB_QPT_UD);
 
-/* What a query returns: attributes that modify sets. */
+/* The attributes that kfib_modify_qp() keeps for queries. */
 #define KFIB_QP_KEPT	(IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT | \
 			 IB_QP_QKEY | IB_QP_AV | IB_QP_PATH_MTU | \
 			 IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | \
@@ -51,7 +51,7 @@ static int kfib_av(const struct rdma_ah_attr *attr, struct kfabric_verbs_av *av)
  *
  * A work request that uses it finds the path.
  *
- * Context: any, unless it is for a program.
+ * Context: any but NMIs; process for a program.
  * Return: 0; -EINVAL without a GRH; -EOPNOTSUPP for a multicast address;
  * -ENOMEM if the user has no more memory of the kernel.
  */

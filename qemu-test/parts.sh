@@ -325,7 +325,7 @@ put_rdma_core_65() {
 		programs+=(--put "$2/usr/bin/$name:rdma-core-65/bin/$name")
 	done
 	for name in verbs-{provider,mapped,extended,counters,counted,flows}-65; do
-		need program verbs_program "$name" -DBY_NAME -Itools/verbs -isystem "$2/usr/include" -L"$lib" \
+		need program verbs_program "$name" -DBY_NAME -DRDMA_CORE_65 -Itools/verbs -isystem "$2/usr/include" -L"$lib" \
 			"$1/libkfabric.so.1" -Wl,-rpath,/usr/lib/x86_64-linux-gnu/libibverbs -Wl,--allow-shlib-undefined
 		programs+=(--put "$program")
 	done

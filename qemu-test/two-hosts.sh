@@ -13,9 +13,9 @@ failures=0
 # Not empty: pair prints what each client says at the end.
 said=''
 
-# Seconds that a program of a test may take and that kfi waits for its peer, and
-# messages of an exchange. A kernel that looks for its own faults takes a
-# millisecond or two for a packet.
+# limit: seconds that a program of a test may take; patience: seconds that kfi waits for its
+# peer; times: messages of an exchange. The sanitizing kernel takes a millisecond or two for a
+# packet.
 limit=60 patience=10 times=20
 case $(uname -r) in *sanitize) limit=120 patience=60 times=5 ;; esac
 
@@ -24,7 +24,8 @@ on() {
 	on-host "$limit" "/run/netns/$1" / "${@:2}"
 }
 
-# debian HOST COMMAND...: run a program of the root $debian in that host's namespace.
+# debian HOST COMMAND...: run a program of the root $debian in that host's namespace, for at most
+# $limit seconds.
 debian() {
 	on-host "$limit" "/run/netns/$1" "$debian" "${@:2}"
 }

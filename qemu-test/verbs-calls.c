@@ -108,12 +108,17 @@ static void attributes(void)
 	expect(dev.device_cap_flags & IBV_DEVICE_RC_RNR_NAK_GEN, "RNR NAKs");
 	expect(dev.atomic_cap != IBV_ATOMIC_NONE && dev.max_pkeys == 1, "atomics, partitions");
 	expect(dev.max_mr_size >= 1ull << 32 && dev.page_size_cap & 4096, "regions");
-	expect(dev.node_guid && dev.sys_image_guid, "GUIDs");
+	expect(dev.node_guid && dev.sys_image_guid &&
+	       dev.device_cap_flags & IBV_DEVICE_SYS_IMAGE_GUID, "GUIDs");
+	expect(dev.device_cap_flags & IBV_DEVICE_CURR_QP_STATE_MOD, "IBV_QP_CUR_STATE");
+	expect(dev.local_ca_ack_delay, "the time to an acknowledgment");
 	expect(!dev.max_mcast_grp && !dev.max_mw && !dev.max_raw_ethy_qp, "what there is not");
 	expect(!(dev.device_cap_flags & IBV_DEVICE_BAD_QKEY_CNTR), "wrong Q keys are counted");
 	expect(!ibv_query_port(device, 1, &port), "query_port");
 	expect(port.state == IBV_PORT_ACTIVE && port.phys_state == 5 &&
 	       port.link_layer == IBV_LINK_LAYER_ETHERNET, "state");
+	expect(port.flags & IBV_QPF_GRH_REQUIRED, "addresses need a GRH");
+	expect(port.port_cap_flags & IBV_PORT_IP_BASED_GIDS, "GIDs are IP addresses");
 	expect(port.max_mtu >= port.active_mtu && port.active_mtu == IBV_MTU_1024, "MTU");
 	expect(port.gid_tbl_len > gid_index && port.pkey_tbl_len == 1, "tables");
 	expect(port.max_msg_sz >= 1u << 30 && port.active_width && port.active_speed, "sizes");
@@ -542,6 +547,9 @@ static void left_out(void)
 	errno = 0;
 	ret = ibv_rereg_mr(a.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ACCESS);
 	expect(ret && errno == EOPNOTSUPP, "rereg_mr: %d, %s", ret, strerror(errno));
+	/* An invalid argument leaves the region as it is. */
+	ret = ibv_rereg_mr(a.mr, 1 << 20, NULL, NULL, 0, ACCESS);
+	expect(ret == IBV_REREG_MR_ERR_INPUT, "rereg_mr: %d", ret);
 	errno = 0;
 	expect(!ibv_reg_mr(a.pd, a.memory, 4096, IBV_ACCESS_ON_DEMAND) && errno == EOPNOTSUPP,
 	       "on-demand paging: %s", strerror(errno));

@@ -7,8 +7,8 @@
  *	PROGRAM --list
  *
  * Each test makes the ends that it needs. It fails with a line that says what was
- * expected. Several tests have a process each; a line "status of TEST: STATUS"
- * follows what a test prints.
+ * expected. Each of several tests runs in a process of its own; a line "status of
+ * TEST: STATUS" follows its output.
  */
 #ifndef VERBS_ENDS_H
 #define VERBS_ENDS_H
@@ -582,7 +582,7 @@ static inline int run_test(int argc, char **argv, const struct test *tests, unsi
 		test->run();
 		return 0;
 	}
-	/* The time that this process was given is that of each test. */
+	/* Each test may take as long as this process was given. */
 	limit = alarm(0);
 	/* Loads the drivers once. */
 	ibv_free_device_list(ibv_get_device_list(NULL));

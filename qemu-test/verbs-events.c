@@ -403,13 +403,91 @@ static void destroying_a_qp_waits_for_acks(void)
 	expect(!destroyed, "destroy_qp: %s", strerror(destroyed));
 }
 
+/* A message without bytes. */
+static void send_nothing(struct end *end)
+{
+	struct ibv_send_wr send = wr(1, IBV_WR_SEND, NULL, 0);
+
+	must_post(end, &send);
+}
+
+static void *destroy_srq(void *srq)
+{
+	int ret = ibv_destroy_srq(srq);
+
+	__atomic_store_n(&destroyed, ret, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* ibv_get_async_event(3): destroying an SRQ waits until all its events are acknowledged. */
+static void destroying_an_srq_waits_for_acks(void)
+{
+	struct ibv_srq_attr limit = { .srq_limit = 2 };
+	struct ibv_recv_wr recv[2] = { { .wr_id = 0 }, { .wr_id = 1 } }, *bad;
+	struct ibv_async_event got;
+	struct ibv_srq *srq;
+	pthread_t thread;
+	int i;
+
+	with_srq = 1;
+	pair(IBV_QPT_RC);
+	for (i = 0; i < 2; i++)
+		expect(!ibv_post_srq_recv(b.srq, &recv[i], &bad), "post_srq_recv");
+	expect(!ibv_modify_srq(b.srq, &limit, IBV_SRQ_LIMIT), "modify_srq");
+	send_nothing(&a);
+	got = next_event(IBV_EVENT_SRQ_LIMIT_REACHED);
+	srq = b.srq;
+	expect(got.element.srq == srq, "the event's SRQ");
+	expect(!ibv_destroy_qp(b.qp), "destroy_qp");
+	thread = destroyer(destroy_srq, srq);
+	ibv_ack_async_event(&got);
+	pthread_join(thread, NULL);
+	expect(!destroyed, "destroy_srq: %s", strerror(destroyed));
+}
+
+/* The next event of the channel of @end is that of its own CQ, with the CQ's context. */
+static void own_event(struct end *end)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	expect(!ibv_get_cq_event(end->channel, &cq, &context), "get_cq_event");
+	expect(cq == end->qp->recv_cq && context == end, "the event of another CQ");
+	ibv_ack_cq_events(cq, 1);
+	expect(!waiting_events(end->channel), "another event");
+}
+
+/* ibv_create_comp_channel(3), ibv_get_cq_event(3): each CQ has its channel and its context. */
+static void each_channel_has_its_events(void)
+{
+	struct end *ends[] = { &a, &b };
+	struct ibv_qp_init_attr init;
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		make_end(ends[i], IBV_QPT_RC, 0);
+		init = usual(IBV_QPT_RC);
+		init.recv_cq = ibv_create_cq(device, WRS, ends[i], ends[i]->channel, 0);
+		expect(init.recv_cq && !ibv_req_notify_cq(init.recv_cq, 0), "req_notify_cq");
+		other_qp(ends[i], init);
+	}
+	connect_ends(7);
+	for (i = 0; i < 2; i++) {
+		receive(ends[i], 1, 0, 8);
+		send_nothing(ends[!i]);
+	}
+	own_event(&b);
+	own_event(&a);
+}
+
 static const struct test tests[] = {
 	TEST(one_event), TEST(flush_in_init), TEST(poll_many), TEST(access_event),
 	TEST(established_by_write), TEST(no_event_with_entry), TEST(full_cq),
 	TEST(full_cq_again), TEST(full_cq_of_datagrams), TEST(full_cq_in_sqe),
 	TEST(full_cq_of_sends),
 	TEST(flush_race), TEST(modify_race), TEST(destroying_a_cq_waits_for_acks),
-	TEST(destroying_a_qp_waits_for_acks),
+	TEST(destroying_a_qp_waits_for_acks), TEST(destroying_an_srq_waits_for_acks),
+	TEST(each_channel_has_its_events),
 };
 
 int main(int argc, char **argv)

@@ -3,8 +3,10 @@
  * verbs-extended: QPs of ibv_create_qp_ex(3): attributes and operations that the device does
  * not have, and the flags of work requests by ibv_wr_start(3). Each test names its page.
  *
- *	verbs-extended DEVICE GID_INDEX TEST
+ *	verbs-extended DEVICE GID_INDEX TEST...
  *	verbs-extended --list
+ *
+ * With RDMA_CORE_65 also functions that rdma-core 56 does not have.
  */
 
 #include "verbs-ends.h"
@@ -378,11 +380,84 @@ static void a_list_needs_address_handles(void)
 	no_entry(b.receives);
 }
 
+#ifdef RDMA_CORE_65
+/* ibv_query_port_speed(3): in units of 100 Mb/s. That of a veth pair is 10 Gb/s. */
+static void the_speed_of_a_port(void)
+{
+	uint64_t speed = 0;
+	int ret = ibv_query_port_speed(device, 1, &speed);
+
+	expect(!ret && speed == 100, "%llu: %s", (unsigned long long)speed, strerror(ret));
+	expect(ibv_query_port_speed(device, 2, &speed) == EINVAL, "another port");
+}
+
+/* ibv_reg_mr_ex(3): a region by its attributes. */
+static void regions_by_attributes(void)
+{
+	struct ibv_mr_init_attr init = {
+		.length = REGION,
+		.access = ACCESS,
+		.comp_mask = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_IOVA,
+		.iova = 0x1000,
+	};
+	struct ibv_send_wr send;
+	struct ibv_sge one;
+	struct ibv_mr *mr;
+
+	pair(IBV_QPT_RC);
+	init.addr = b.memory;
+	mr = ibv_reg_mr_ex(b.pd, &init);
+	expect(mr, "reg_mr_ex: %s", strerror(errno));
+	fill(&a, 0, 64, 3);
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	send.wr.rdma.remote_addr = 0x1000 + 128;
+	send.wr.rdma.rkey = mr->rkey;
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&b, 128, 64, 3);
+	expect(!ibv_dereg_mr(mr), "dereg_mr");
+	/* Hints for the steering of DMA need a handle, which a device without DMA cannot have. */
+	init.comp_mask |= IBV_REG_MR_MASK_DMAH;
+	errno = 0;
+	expect(!ibv_reg_mr_ex(b.pd, &init) && errno == EOPNOTSUPP, "a DMA handle: %s", strerror(errno));
+}
+
+/* ibv_alloc_buf(3), ibv_alloc_parent_domain(3): buffers are plain memory. */
+static void buffers_of_a_parent_domain(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(device), *parent;
+	struct ibv_parent_domain_init_attr attr = {
+		.pd = pd,
+		.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
+	};
+	struct ibv_buf *buf;
+	struct ibv_mr *mr;
+	void *memory;
+
+	parent = ibv_alloc_parent_domain(device, &attr);
+	expect(parent, "alloc_parent_domain: %s", strerror(errno));
+	memory = ibv_alloc_buf(parent, 8192, &buf);
+	expect(memory, "alloc_buf: %s", strerror(errno));
+	errno = 0;
+	expect(!ibv_reg_buf_mr(pd, buf, memory, 8192, ACCESS) && errno == EINVAL,
+	       "another PD: %s", strerror(errno));
+	mr = ibv_reg_buf_mr(parent, buf, memory, 8192, ACCESS);
+	expect(mr && mr->length == 8192, "reg_buf_mr: %s", strerror(errno));
+	expect(!ibv_dereg_mr(mr), "dereg_mr");
+	ibv_free_buf(buf);
+	expect(!ibv_dealloc_pd(parent) && !ibv_dealloc_pd(pd), "dealloc_pd");
+}
+#endif
+
 static const struct test tests[] = {
 	TEST(creation_flags_are_refused), TEST(other_attributes_are_refused),
 	TEST(operations_that_a_qp_lacks_are_refused), TEST(wr_flags_solicit_an_event),
 	TEST(wr_flags_fence_a_work_request), TEST(wr_flags_and_data_that_are_not_valid),
 	TEST(a_batch_needs_the_address_setter), TEST(a_list_needs_address_handles),
+#ifdef RDMA_CORE_65
+	TEST(the_speed_of_a_port), TEST(regions_by_attributes), TEST(buffers_of_a_parent_domain),
+#endif
 };
 
 int main(int argc, char **argv)

@@ -341,7 +341,9 @@ static void an_armed_cq_has_one_event(void)
 	send_of_a(2);
 	entry(b.receives, 2, IBV_WC_SUCCESS);
 	expect(!waiting_events(b.channel), "an event of a CQ that is not armed");
+	/* ibv_resize_cq(3): it stays armed. */
 	expect(!ibv_req_notify_cq(b.receives, 0), "req_notify_cq");
+	expect(!ibv_resize_cq(b.receives, 8 * WRS), "resize_cq");
 	send_of_a(3);
 	expect(waiting_events(b.channel) == 1, "no event");
 	entry(b.receives, 3, IBV_WC_SUCCESS);

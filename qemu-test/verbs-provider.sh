@@ -79,6 +79,7 @@ by_provider=(
 	no_such_operation ah_of_another_pd left_out extended_attributes gid_entries
 	# verbs-events.c
 	one_event poll_many destroying_a_cq_waits_for_acks destroying_a_qp_waits_for_acks
+	destroying_an_srq_waits_for_acks each_channel_has_its_events
 	# verbs-qps.c
 	order all_signaled gather inline_data immediate no_bytes atomics fence too_long reset
 	bad_posts query shared_receives solicited destroyed datagrams sends_are_not_solicited
@@ -180,7 +181,8 @@ with_rdma_core_65() {
 		objects_of_another_context_are_refused
 	provided_65 verbs-mapped polling_makes_no_call objects_are_imported
 	provided_65 verbs-extended creation_flags_are_refused other_attributes_are_refused \
-		operations_that_a_qp_lacks_are_refused
+		operations_that_a_qp_lacks_are_refused the_speed_of_a_port regions_by_attributes \
+		buffers_of_a_parent_domain
 	provided_65 verbs-counters each_count_is_set_and_incremented_by_verbs \
 		memory_of_the_program_has_the_counts the_largest_value_is_reported
 	provided_65 verbs-counted errors_count_in_the_error_count \

@@ -345,10 +345,46 @@ static void addresses_of_a_region(void)
 	memory_at(0);
 }
 
+/*
+ * ibv_fork_init(3): with IBV_FORK_UNNEEDED, the memory of a region stays that of its process when the
+ * process forks and writes to it. The child keeps a copy.
+ */
+static void a_fork_leaves_regions_alone(void)
+{
+	struct ibv_send_wr send;
+	int there[2], status;
+	struct ibv_sge one;
+	char byte = 0;
+	pid_t child;
+
+	expect(ibv_is_fork_initialized() == IBV_FORK_UNNEEDED, "fork_init is needed");
+	pair(IBV_QPT_RC);
+	fill(&a, 0, 64, 3);
+	expect(!pipe(there), "pipe");
+	child = fork();
+	expect(child >= 0, "fork: %s", strerror(errno));
+	if (!child) {
+		expect(read(there[0], &byte, 1) == 1, "read");
+		expect(!b.memory[0] && !b.memory[63], "the child has bytes of the peer");
+		_exit(0);
+	}
+	/* The parent writes to the page first, and so does the peer. */
+	b.memory[100] = 1;
+	one = sge(&a, 0, 64);
+	send = wr(1, IBV_WR_RDMA_WRITE, &one, 1);
+	remote(&send, &b, 0);
+	must_post(&a, &send);
+	entry(a.sends, 1, IBV_WC_SUCCESS);
+	check(&b, 0, 64, 3);
+	expect(write(there[1], &byte, 1) == 1, "write");
+	expect(waitpid(child, &status, 0) == child && !status, "the child: %d", status);
+}
+
 static const struct test tests[] = {
 	TEST(region_in_a_dma_buf), TEST(dereg_while_posted), TEST(rights_of_a_dma_buf),
 	TEST(receive_needs_local_write), TEST(addresses_of_a_region), TEST(part_of_a_dma_buf),
 	TEST(read_needs_local_write), TEST(dereg_in_sqd),
+	TEST(a_fork_leaves_regions_alone),
 };
 
 int main(int argc, char **argv)

@@ -3135,8 +3135,9 @@ enum {
 	/* RNR NAK received */
 	KFABRIC_FIGURE_RNR_RX = 42,
 	/*
-	 * dropped: a datagram to QP 1 that has no meaning here, or a request to
-	 * a listener that has not handled the requests before it
+	 * dropped: a datagram to QP 1 that has no meaning here, or that a verbs
+	 * device cannot take now, or a request to a listener that has not
+	 * handled the requests before it
 	 */
 	KFABRIC_FIGURE_DROP_CM = 43,
 	/* messages of connection management that had been received before */

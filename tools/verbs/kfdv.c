@@ -9,7 +9,7 @@
 
 #include "kfabric.h"
 
-/* Is the device of kfabric? Calls for the devices of other drivers end here. */
+/* Whether the device is one of kfabric. Calls for other devices fail. */
 static bool kf_ours(struct ibv_context *context)
 {
 	return kfdv_is_supported(context->device);

@@ -115,7 +115,7 @@ enum kfabric_ib_comp_cntr_create_attrs {
  * struct kfabric_ib_comp_cntr_resp - a completion counter that was created
  * @max_value: the largest value; the next increment wraps to zero
  * @mmap_offset: for mmap(2) with the file of the device, read only, of one page:
- *               the value and the error value, 8 bytes each; 0 for a counter
+ *               the completion count and the error count, 8 bytes each; 0 for a counter
  *               with memory of the program
  */
 struct kfabric_ib_comp_cntr_resp {

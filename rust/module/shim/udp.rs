@@ -375,8 +375,8 @@ impl<T: Receive> Route<T> {
         unsafe { shim::kfabric_shim_route_is_valid(self.raw.get()) }
     }
 
-    /// The next hop. `begin`: begins to resolve its hardware address if that is unknown. Process
-    /// context; does not sleep.
+    /// The next hop. `begin`: begins to resolve its hardware address if that is unknown. A stale
+    /// address is confirmed in any case. Process context; does not sleep.
     pub(crate) fn next_hop(&self, begin: bool) -> NextHop {
         // SAFETY: `raw` is valid by the type invariant.
         let hop = unsafe { shim::kfabric_shim_route_next_hop(self.raw.get(), begin) };

@@ -13,7 +13,7 @@
 //! Counters are objects of the provider. They belong to a domain, which a context gets with its
 //! first counter and which ends with it.
 //!
-//! All functions need process context and may sleep.
+//! All functions need process context and may sleep, unless their documentation says otherwise.
 
 use core::ptr::NonNull;
 

@@ -16,7 +16,8 @@
 //! have ended; then the QP goes to ERR (a connection) or SQE (datagrams), and what follows is
 //! flushed.
 //!
-//! Everything here runs in tasks of the QP's own user, in process context, without a lock.
+//! Everything here runs in tasks and workers of the QP's own user, in process context, without a
+//! lock other than `modifying`.
 
 use kernel::prelude::*;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! PD: the protection domain, whose QPs use the memory regions of it and no others.
+//! PD: a protection domain. Its QPs use its memory regions and no others.
 //!
 //! All functions need process context and may sleep, unless their documentation says otherwise.
 

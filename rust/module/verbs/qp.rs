@@ -11,8 +11,8 @@
 //! # Locks
 //!
 //! `modifying`, then the locks of the QP of `net`, then `incoming`; the rings of the queues and the
-//! CQs are leaves. Callbacks into C are called without a spin lock, and without any lock except for
-//! the limit event of an SRQ.
+//! CQs are leaves. Callbacks into C are called without a spin lock. Those of a CQ may be called under
+//! `modifying`, and the limit event of an SRQ under a mutex of a QP.
 
 use core::{
     net::IpAddr,
@@ -372,7 +372,7 @@ impl Qp {
     }
 
     /// A work request has failed: moves the QP to ERR, or to SQE if it has datagrams. Process
-    /// context, no lock held; may sleep.
+    /// context, no lock held but `modifying`; may sleep.
     pub(super) fn fail(&self) {
         match self.transport() {
             Some(Transport::Rc(qp)) => {
@@ -390,7 +390,8 @@ impl Qp {
         }
     }
 
-    /// An entry was lost: moves the QP to ERR. Process context, no lock held; may sleep.
+    /// An entry was lost: moves the QP to ERR. Process context, no lock held but `modifying`; may
+    /// sleep.
     pub(super) fn fail_all(&self) {
         match self.transport() {
             Some(Transport::Rc(qp)) => qp.fail(),

@@ -9,8 +9,8 @@
 //!
 //! | datagram | goes to | without a second consumer |
 //! |---|---|---|
-//! | a message about a connection of this module, by its IDs and its peer | connection management | as before |
-//! | REQ with a service ID that has a listener at the address | connection management | as before |
+//! | a message about a connection of this module, by its IDs and its peer | connection management | connection management |
+//! | REQ with a service ID that has a listener at the address | connection management | connection management |
 //! | other messages of connection management | second consumer | a REJ or DREP, or dropped |
 //! | other management classes, everything else with the Q key of QP 1 | second consumer | dropped |
 //!

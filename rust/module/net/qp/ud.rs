@@ -63,12 +63,10 @@ use crate::{
 };
 use core::net::IpAddr;
 use kernel::{
-    new_mutex,
     new_spinlock,
     prelude::*,
     sync::{
         Arc,
-        Mutex,
         SpinLock, //
     }, //
 };
@@ -106,9 +104,10 @@ pub(crate) struct Ud {
     /// State, Q key, PSN. A leaf, process context only.
     #[pin]
     machine: SpinLock<ud::Qp>,
-    /// A leaf, except for the reference count of `Consumer`; `None` when closed.
+    /// A leaf, except for the reference count of `Consumer`; process context only. `None` when
+    /// closed.
     #[pin]
-    consumer: Mutex<Option<Arc<dyn Consumer>>>,
+    consumer: SpinLock<Option<Arc<dyn Consumer>>>,
     /// The flows that count its packets.
     flows: Option<Arc<FlowTable>>,
 }
@@ -414,7 +413,7 @@ impl Ud {
     ) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             machine <- new_spinlock!(ud::Qp::new(Qpn::default()), "Ud::machine"),
-            consumer <- new_mutex!(Some(consumer), "Ud::consumer"),
+            consumer <- new_spinlock!(Some(consumer), "Ud::consumer"),
             flows,
         }? Error)
     }

@@ -96,6 +96,7 @@ use crate::{
 };
 use kernel::{
     new_mutex,
+    new_spinlock,
     prelude::*,
     sync::{
         atomic::{
@@ -103,7 +104,8 @@ use kernel::{
             Relaxed, //
         },
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     }, //
 };
 use kfi_roce::{
@@ -147,9 +149,10 @@ pub(crate) struct Rc {
     receiving: Mutex<Receiving>,
     #[pin]
     sending: Mutex<Sending>,
-    /// A leaf, except for the reference count of `Consumer`; `None` when closed.
+    /// A leaf, except for the reference count of `Consumer`; process context only. `None` when
+    /// closed.
     #[pin]
-    consumer: Mutex<Option<Arc<dyn Consumer>>>,
+    consumer: SpinLock<Option<Arc<dyn Consumer>>>,
     /// The identification of the next IPv4 packet.
     ip_id: Atomic<u32>,
 }
@@ -277,7 +280,7 @@ impl Rc {
         Ok(try_pin_init!(Self {
             receiving <- new_mutex!(receiving, "Rc::receiving"),
             sending <- new_mutex!(sending, "Rc::sending"),
-            consumer <- new_mutex!(Some(consumer), "Rc::consumer"),
+            consumer <- new_spinlock!(Some(consumer), "Rc::consumer"),
             ip_id: Atomic::new(0),
         }? Error))
     }
