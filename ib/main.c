@@ -56,8 +56,9 @@ static int kfib_newlink(const char *name, struct net_device *ndev)
 		ib_device_put(ibdev);
 		return 0;
 	}
+	ib_unregister_device_queued(ibdev);
 	kfib_give_up(ibdev, ndev);
-	ib_unregister_device_and_put(ibdev);
+	ib_device_put(ibdev);
 	return -ENODEV;
 }
 

@@ -3,7 +3,9 @@
  * The port of a device: attributes, GIDs, statistics.
  */
 
+#include <linux/ethtool.h>
 #include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
 #include <linux/slab.h>
 #include <net/addrconf.h>
 #include <rdma/ib_cache.h>
@@ -62,26 +64,31 @@ int kfib_query_port(struct ib_device *ibdev, u32 port,
  * kfib_query_port_speed - query the bandwidth of the port
  * @ibdev: the device
  * @port: its number
- * @speed: out: that of the interface, in units of 100 Mb/s
+ * @speed: out: that of the interface, in units of 100 Mb/s; 1 Gb/s if it is
+ *         unknown, as for kfib_query_port()
  *
  * Context: process.
  * Return: 0; -EINVAL for another port, -ENODEV if the interface has gone.
  */
 int kfib_query_port_speed(struct ib_device *ibdev, u32 port, u64 *speed)
 {
-	struct ib_port_speed_info info;
-	struct ib_port_attr attr = {};
-	int ret;
+	struct ethtool_link_ksettings settings;
+	struct net_device *ndev;
+	u32 mbps = SPEED_1000;
 
 	if (port != KFIB_PORT)
 		return -EINVAL;
-	ret = ib_get_eth_speed(ibdev, port, &attr.active_speed,
-			       &attr.active_width);
-	if (!ret)
-		ret = ib_port_attr_to_speed_info(&attr, &info);
-	if (!ret)
-		*speed = info.rate;
-	return ret;
+	ndev = ib_device_get_netdev(ibdev, port);
+	if (!ndev)
+		return -ENODEV;
+	rtnl_lock();
+	if (!__ethtool_get_link_ksettings(ndev, &settings) &&
+	    settings.base.speed != (u32)SPEED_UNKNOWN)
+		mbps = settings.base.speed;
+	rtnl_unlock();
+	dev_put(ndev);
+	*speed = mbps / 100;
+	return 0;
 }
 
 /**

@@ -8,6 +8,7 @@ use super::{
     Gsi,
     Origin,
     Rates,
+    Reach,
     Sender, //
 };
 use crate::{
@@ -198,9 +199,9 @@ mod tests {
         ensure!(ends.active.is(&[]) && conn.state() == State::ReqSent);
         ensure_eq!(ends.stat(Stat::CmNoListener), 0);
         conn.close();
-        // The consumer has no room: the request is dropped, and connection management will repeat it.
+        // The consumer has no room: the request is dropped, and connection management repeats it.
         // What closing the connection sends has come.
-        a_while();
+        ensure!(eventually(|| second.got.count() == 2));
         second.got.takes.store(false, Release);
         let (count, drops) = (second.got.count(), ends.stat(Stat::DropCm));
         let conn = ends.request(3, 0)?;
@@ -210,7 +211,7 @@ mod tests {
         ensure!(ends.active.is(&[]) && conn.state() == State::ReqSent);
         ensure_eq!(ends.stat(Stat::CmNoListener), 0);
         conn.close();
-        a_while();
+        ensure!(eventually(|| second.got.count() == count + 2));
         // Another service of the same address has a listener, and its requests are not offered.
         let count = second.got.count();
         let listener = ends.listener.clone();
@@ -323,14 +324,27 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_of_this_host_if_the_datagram_is() -> Result {
+    fn forged_sources_are_not_heard() -> Result {
         let link = TestLink::new()?;
         let local = Path::new(&link.0, ONE, TWO)?;
         let gsi = link.0.gsi();
-        ensure!(gsi.admits(&local, Sender::ThisHost));
-        ensure!(gsi.admits(&local, Sender::Vrf));
-        // No other host has an address of this one.
+        ensure!(gsi.admits(&local, Sender::ThisHost) && gsi.admits(&local, Sender::Vrf));
         ensure!(!gsi.admits(&local, Sender::OtherHost));
+        for is_router in [false, true] {
+            let of_network = Some(if is_router {
+                Origin::Routed
+            } else {
+                Origin::Link
+            });
+            let of = |sender, reach| Origin::of(sender, reach, is_router);
+            ensure_eq!(of(Sender::ThisHost, Reach::Network), None);
+            ensure_eq!(of(Sender::OtherHost, Reach::ThisHost), None);
+            ensure_eq!(of(Sender::OtherHost, Reach::Network), of_network);
+            ensure_eq!(of(Sender::Vrf, Reach::Network), of_network);
+            for sender in [Sender::ThisHost, Sender::Vrf] {
+                ensure_eq!(of(sender, Reach::ThisHost), Some(Origin::ThisHost));
+            }
+        }
         Ok(())
     }
 

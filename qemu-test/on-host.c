@@ -3,8 +3,9 @@
  * on-host SECONDS NETNS ROOT PROGRAM [ARGUMENT]...
  *
  * Runs a program in a network namespace and with a root folder. SIGALRM ends the program after that
- * many seconds, unless it handles or ignores the signal or cancels the alarm; its children get no signal. One exec does
- * the work of timeout, nsenter and chroot, because an exec takes 80 ms in an emulated guest.
+ * many seconds, unless it handles or ignores the signal or cancels the alarm; its children get no
+ * signal. One exec does the work of timeout, nsenter and chroot, because an exec takes 80 ms in an
+ * emulated guest.
  *
  * Exit status: that of the program; 126 if the namespace or the root cannot be entered, 127 if the
  * program cannot be started.

@@ -556,9 +556,15 @@ static inline int run_child(const struct test *test, const char *name, unsigned 
 		test->run();
 		exit(0);
 	}
+	/* Ends this process if the child cannot be ended. */
+	alarm(limit ? limit + 5 : 0);
 	if (waitpid(child, &status, 0) != child)
 		err(2, "waitpid");
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	alarm(0);
+	if (WIFEXITED(status))
+		return WEXITSTATUS(status);
+	warnx("%s", strsignal(WTERMSIG(status)));
+	return 128 + WTERMSIG(status);
 }
 
 /* The main function of a program. */

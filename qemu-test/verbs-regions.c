@@ -346,8 +346,8 @@ static void addresses_of_a_region(void)
 }
 
 /*
- * ibv_fork_init(3): with IBV_FORK_UNNEEDED, the memory of a region stays that of its process when the
- * process forks and writes to it. The child keeps a copy.
+ * ibv_fork_init(3): with IBV_FORK_UNNEEDED, the memory of a region stays that of its process when
+ * the process forks and writes to it. The child keeps a copy.
  */
 static void a_fork_leaves_regions_alone(void)
 {
@@ -364,6 +364,7 @@ static void a_fork_leaves_regions_alone(void)
 	child = fork();
 	expect(child >= 0, "fork: %s", strerror(errno));
 	if (!child) {
+		close(there[1]);
 		expect(read(there[0], &byte, 1) == 1, "read");
 		expect(!b.memory[0] && !b.memory[63], "the child has bytes of the peer");
 		_exit(0);

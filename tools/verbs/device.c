@@ -93,11 +93,13 @@ static const struct verbs_context_ops kf_context_ops = {
 	.inc_err_comp_cntr = kf_inc_err_comp_cntr,
 	.qp_attach_comp_cntr = kf_qp_attach_comp_cntr,
 	.query_comp_cntr_caps = kf_query_comp_cntr_caps,
-	.query_port_speed = ibv_cmd_query_port_speed,
 	.read_comp_cntr = kf_read_comp_cntr,
 	.read_err_comp_cntr = kf_read_err_comp_cntr,
 	.set_comp_cntr = kf_set_comp_cntr,
 	.set_err_comp_cntr = kf_set_err_comp_cntr,
+#endif
+#if KF_RDMA_CORE >= 65
+	.query_port_speed = ibv_cmd_query_port_speed,
 #endif
 };
 

@@ -52,7 +52,8 @@ u32 kfabric_shim_skb_vrf(const struct sk_buff *skb)
  * a packet
  * @skb: a received packet
  *
- * Return: false also for a packet of this host in a VRF; see
+ * Return: false also for a packet of this host in a VRF, which comes from the
+ * VRF's device as those of other hosts do (vrf_ip_rcv()). Set by
  * kfabric_shim_udp_rcv().
  */
 bool kfabric_shim_skb_from_this_host(const struct sk_buff *skb)

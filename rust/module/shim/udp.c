@@ -54,7 +54,7 @@ static int kfabric_shim_udp_rcv(struct sock *sk, struct sk_buff *skb)
 	skb_dst_drop(skb);
 	nf_reset_ct(skb);
 	secpath_reset(skb);
-	/* From here on: whether it was sent on this host. */
+	/* From here on: PACKET_LOOPBACK if the loopback interface carried it. */
 	skb->pkt_type = skb->dev->flags & IFF_LOOPBACK ? PACKET_LOOPBACK :
 							 PACKET_HOST;
 	skb->dev = NULL;

@@ -11,8 +11,8 @@
 //! # Locks
 //!
 //! `modifying`, then the locks of the QP of `net`, then `incoming`; the rings of the queues and the
-//! CQs are leaves. Callbacks into C are called without a spin lock. Those of a CQ may be called under
-//! `modifying`, and the limit event of an SRQ under a mutex of a QP.
+//! CQs are leaves. Callbacks into C are called without a spin lock. Those of a CQ may be called
+//! under `modifying`, and the limit event of an SRQ under a mutex of a QP.
 
 use core::{
     net::IpAddr,

@@ -77,8 +77,8 @@ use kfi_roce::cm::MAD_LEN;
 /// The rate of a host: one datagram each millisecond, after a burst of 1,024.
 type HostRate = TokenBucket<1_000_000, 1024>;
 
-/// The rate of an IPv6 network behind a router, whose addresses one host can use: four times that of
-/// a host.
+/// The rate of an IPv6 network behind a router, whose addresses one host can use: four times that
+/// of a host.
 type NetworkRate = TokenBucket<250_000, 4096>;
 
 /// The rate at which resolutions of hardware addresses begin: one each 10 ms, after a burst of 128.
@@ -93,6 +93,19 @@ enum Origin {
     Link,
     /// Behind a router.
     Routed,
+}
+
+impl Origin {
+    /// That of a source address with this `reach` in a datagram of `sender`. `None`: it is forged,
+    /// because a host does not send from addresses of others. In a VRF that cannot be seen.
+    fn of(sender: Sender, reach: Reach, is_router: bool) -> Option<Self> {
+        match (sender, reach, is_router) {
+            (Sender::ThisHost, Reach::Network, _) | (Sender::OtherHost, Reach::ThisHost, _) => None,
+            (_, Reach::ThisHost, _) => Some(Self::ThisHost),
+            (_, Reach::Network, false) => Some(Self::Link),
+            (_, Reach::Network, true) => Some(Self::Routed),
+        }
+    }
 }
 
 /// The shares of sources in the rate at which the second consumer gets datagrams, and the rate of
@@ -211,20 +224,16 @@ impl GsiSlot {
         };
         let now = now_ns();
         let mut hop = path.next_hop(false);
+        // First: a forged source uses up nothing.
+        let Some(origin) = Origin::of(sender, reach, hop.is_router) else {
+            return false;
+        };
         // A router is one address, whose resolution needs no limit.
         if hop.address == HardwareAddress::Unknown
             && (hop.is_router || self.rates.lock().resolutions.take(now))
         {
             hop = path.next_hop(true);
         }
-        let origin = match (sender, reach, hop.is_router) {
-            // A program of this host can send from addresses of others.
-            (Sender::ThisHost, ..) | (Sender::Vrf, Reach::ThisHost, _) => Origin::ThisHost,
-            // The source is forged.
-            (Sender::OtherHost, Reach::ThisHost, _) => return false,
-            (_, Reach::Network, false) => Origin::Link,
-            (_, Reach::Network, true) => Origin::Routed,
-        };
         // In this order: a source that cannot be answered takes no token of others.
         hop.address == HardwareAddress::Known
             && self.rates.lock().admit(path.addrs().to, origin, now)
