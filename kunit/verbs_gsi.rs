@@ -144,11 +144,16 @@ impl Gsi {
 
     /// Posts the MAD, to QP 1 of another address of the interface.
     fn send(&self, wr_id: u64) -> c_int {
+        self.send_to(gid(2), wr_id)
+    }
+
+    /// Posts the MAD, to QP 1 of this address.
+    fn send_to(&self, dgid: [u8; 16], wr_id: u64) -> c_int {
         let (sge, av) = (
             self.sge(0, MAD_LEN),
             raw::kfabric_verbs_av {
                 sgid: gid(1),
-                dgid: gid(2),
+                dgid,
                 traffic_class: 0,
             },
         );
@@ -279,6 +284,24 @@ mod tests {
         completes(&gsi.sends, 3, Status::Success)?;
         a_while();
         ensure!(is_empty(&gsi.receives));
+        Ok(())
+    }
+
+    #[test]
+    fn a_bad_address_is_no_error_of_a_gsi_qp() -> Result {
+        let host = Host::new()?;
+        let case = Case::new(78)?;
+        let gsi = Gsi::new(&host, &case)?;
+        for state in [State::Init, State::Rtr, State::Rts] {
+            gsi.change(state)?;
+        }
+        let mut broadcast = gid(255);
+        broadcast[13..].fill(255);
+        for (wr_id, dgid) in [(1, broadcast), (2, gid(2))] {
+            ensure_eq!(gsi.send_to(dgid, wr_id), 0);
+            completes(&gsi.sends, wr_id, Status::Success)?;
+            ensure!(gsi.is_in(State::Rts));
+        }
         Ok(())
     }
 

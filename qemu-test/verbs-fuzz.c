@@ -220,6 +220,12 @@ static void make_mapped(void)
 	}
 }
 
+/*
+ * Room for all entries of the largest CQ: a poll stores as many as it is asked for, however long the
+ * answer may be.
+ */
+static __u8 polled[sizeof(struct ib_uverbs_poll_cq_resp) + 131072 * sizeof(struct ib_uverbs_wc)];
+
 static void cqs(void)
 {
 	struct ib_uverbs_create_cq in = {
@@ -235,7 +241,6 @@ static void cqs(void)
 		.solicited_only = below(2),
 	};
 	struct ib_uverbs_destroy_cq end = { .cq_handle = some(CQ) };
-	__u8 polled[1024];
 
 	switch (below(12)) {
 	case 0:
@@ -255,7 +260,7 @@ static void cqs(void)
 		command(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ, &notify, sizeof(notify), nothing, 0);
 		break;
 	default:
-		COMMAND(POLL_CQ, poll, polled);
+		command(IB_USER_VERBS_CMD_POLL_CQ, &poll, sizeof(poll), polled, 1024);
 	}
 }
 
