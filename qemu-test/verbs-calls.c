@@ -91,7 +91,7 @@ static void xrc(void)
 }
 
 /* ibv_query_device(3), ibv_query_port(3). */
-static void attributes(void)
+static void device_and_port(void)
 {
 	struct ibv_device_attr dev;
 	struct ibv_port_attr port;
@@ -621,7 +621,7 @@ static void guessing(void)
 }
 
 static const struct test tests[] = {
-	TEST(query_init), TEST(srq_ignores_receives), TEST(bad_create), TEST(attributes),
+	TEST(query_init), TEST(srq_ignores_receives), TEST(bad_create), TEST(device_and_port),
 	TEST(bad_middle), TEST(regions), TEST(cq_sizes), TEST(bad_ah), TEST(srq_sizes),
 	TEST(no_such_operation), TEST(ah_of_another_pd), TEST(xrc), TEST(left_out), TEST(guessing),
 	TEST(extended_attributes), TEST(gid_entries),

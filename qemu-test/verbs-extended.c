@@ -420,7 +420,8 @@ static void regions_by_attributes(void)
 	/* Hints for the steering of DMA need a handle, which a device without DMA cannot have. */
 	init.comp_mask |= IBV_REG_MR_MASK_DMAH;
 	errno = 0;
-	expect(!ibv_reg_mr_ex(b.pd, &init) && errno == EOPNOTSUPP, "a DMA handle: %s", strerror(errno));
+	expect(!ibv_reg_mr_ex(b.pd, &init) && errno == EOPNOTSUPP, "a DMA handle: %s",
+	       strerror(errno));
 }
 
 /* ibv_alloc_buf(3), ibv_alloc_parent_domain(3): buffers are plain memory. */

@@ -221,8 +221,8 @@ static void make_mapped(void)
 }
 
 /*
- * Room for all entries of the largest CQ: a poll stores as many as it is asked for, however long the
- * answer may be.
+ * Room for all entries of the largest CQ: a poll stores as many as it is asked for, however long
+ * the answer may be.
  */
 static __u8 polled[sizeof(struct ib_uverbs_poll_cq_resp) + 131072 * sizeof(struct ib_uverbs_wc)];
 

@@ -75,7 +75,7 @@ by_ioctl_only='^threads_|a_counter_is_destroyed|mapped_read_only|cannot_be_meant
 # have. What the provider only passes on has been tested before.
 by_provider=(
 	# verbs-calls.c
-	query_init bad_create xrc attributes bad_middle regions cq_sizes bad_ah srq_sizes
+	query_init bad_create xrc device_and_port bad_middle regions cq_sizes bad_ah srq_sizes
 	no_such_operation ah_of_another_pd left_out extended_attributes gid_entries
 	# verbs-events.c
 	one_event poll_many destroying_a_cq_waits_for_acks destroying_a_qp_waits_for_acks
