@@ -12,9 +12,9 @@
 #include "kfabric_ib.h"
 
 /*
- * The specifications of a flow, translated. Each kind comes once at most. A field
- * that is not compared by kfabric.ko, and not the same in all packets of RoCE
- * v2, must have an empty mask.
+ * The specifications of a flow, translated. Each kind comes once at most. A
+ * field that is not compared by kfabric.ko, and not the same in all packets of
+ * RoCE v2, must have an empty mask.
  */
 struct kfib_specs {
 	struct kfabric_verbs_rule rule;

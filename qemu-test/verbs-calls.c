@@ -547,7 +547,7 @@ static void left_out(void)
 	errno = 0;
 	ret = ibv_rereg_mr(a.mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, ACCESS);
 	expect(ret && errno == EOPNOTSUPP, "rereg_mr: %d, %s", ret, strerror(errno));
-	/* An invalid argument leaves the region as it is. */
+	/* This error says that the region is as it was. */
 	ret = ibv_rereg_mr(a.mr, 1 << 20, NULL, NULL, 0, ACCESS);
 	expect(ret == IBV_REREG_MR_ERR_INPUT, "rereg_mr: %d", ret);
 	errno = 0;

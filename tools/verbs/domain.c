@@ -119,7 +119,10 @@ struct ibv_pd *kf_alloc_parent_domain(struct ibv_context *context,
 
 	if (ibv_check_alloc_parent_domain(attr))
 		return NULL;
-	if (!check_comp_mask(attr->comp_mask, KF_PARENT_DOMAIN_ATTRS)) {
+	if (!check_comp_mask(attr->comp_mask,
+			     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+			     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+			     KF_UNPROTECTED_ALLOC)) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}

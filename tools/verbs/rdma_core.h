@@ -26,18 +26,13 @@ static_assert(IBVERBS_PABI_VERSION == 65, "rdma-core 65 has the private ABI 65")
 #define KF_HAVE_COMP_CNTR	(KF_RDMA_CORE >= 65)
 
 /*
- * Attributes of a parent domain, for which there is nothing to do. Memory of an
- * unprotected allocation is plain memory, because the device has no DMA.
+ * An attribute of parent domains that rdma-core 56 does not have. There is
+ * nothing to do for it: a device without DMA uses plain memory.
  */
 #if KF_RDMA_CORE >= 65
-#define KF_PARENT_DOMAIN_ATTRS	\
-	(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | \
-	 IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | \
-	 IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC)
+#define KF_UNPROTECTED_ALLOC	IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
 #else
-#define KF_PARENT_DOMAIN_ATTRS	\
-	(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | \
-	 IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+#define KF_UNPROTECTED_ALLOC	0
 #endif
 
 /* Of libibverbs: objects of a device that has gone are destroyed without an error. */
